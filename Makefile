@@ -34,7 +34,7 @@ PYTEST = $(TESTING) -m pytest --dist worksteal
 # Tests start hundreds of processes, which would each compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test quick-tests test-all coverage explore testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check torch-conformance torch-versions p4 p4-check lint format clean
+.PHONY: help setup demo test quick-tests test-all coverage explore testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check cluster-check torch-conformance torch-versions p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ $(CLIENTS): .venv-%/.ready: scripts/environment $(TESTS)
 
 $(SHELL_PACKAGES) $(TRAINING) $(TORCH_VERSIONS): .venv-%/.ready: scripts/environment $(TESTS)
 	@scripts/environment $*
+
+# What a host has that joins an aggregator.
+.venv-hosts/.ready: scripts/hosts-environment pyproject.toml $(READY) $(shell git ls-files hosts/netsum 2>/dev/null)
+	@scripts/hosts-environment
 
 setup: $(READY)  ## virtual environment, Debian packages (as root or with sudo), Python packages that the commands need
 
@@ -113,6 +117,9 @@ simulate-check: $(READY)  ## simulated allreduces next to measured ones, on link
 
 predict-check: $(READY)  ## predicted training steps next to measured ones, on links with rates; last line JSON
 	@scripts/as-root $(SYSTEM) predict-check $(ARGS)
+
+cluster-check: .venv-hosts/.ready  ## trainings on servers of an ordinary network with an aggregator, disturbed, and calls beside Gloo's; last line JSON
+	@scripts/as-root $(SYSTEM) cluster-check $(ARGS)
 
 torch-conformance: $(TRAINING)  ## torch's own tests of torch.distributed, and torchft's, on netsum; last line JSON
 	@$(SYSTEM) torch-conformance $(ARGS)

@@ -56,6 +56,8 @@
 #define ACTION_DELIVER_REFUSAL_TO_ALL  36
 #define ACTION_DELIVER_CONTROLLER      37
 #define ACTION_DELIVER_REFUSE          38
+#define ACTION_SET_KEYED_MEMBER        39
+#define ACTION_TO_KEYED_MEMBER         40
 
 #define PORTS_COUNTER          1
 #define DROPPED_COUNTER        2
@@ -67,6 +69,7 @@
 #define JOB_PROGRESS_REGISTER  2
 #define BUSY_REGISTER          3
 #define CLAIM_REGISTER         4
+#define ADDRESS_REGISTER       5
 #define BUFFER_REGISTER(i)     1##i    // 10 to 19, 110 to 115
 
 #endif

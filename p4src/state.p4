@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What the switch remembers of blocks and jobs, and everything that may be done to it: no other file touches these two
-// registers.
+// What the switch remembers of blocks, jobs and members, and everything that may be done to it: no other file touches the first
+// two registers.
 //
 //   record     one for each slot: the block that the slot holds. Changed by block, parent and aging_scan, shown by query.
 //   progress   one for each job whose blocks age out: its newest block, and its stragglers.
+//   address    one for each source that is known by its key: where it is. Written by member, read by rewrite.
 //
 // A packet reads its slot's record, decides, and writes the record back. Nothing comes in between: simple_switch and
 // netsum-switch run ingress on one thread, and for targets with several, netsum.p4 has the stages from block, parent or
@@ -22,6 +23,16 @@
 register<record_raw_t, bit<32>>(SLOTS) record_register;
 @id(JOB_PROGRESS_REGISTER)
 register<progress_raw_t, bit<8>>(256) job_progress_register;    // by job
+
+// The latest address from which a member's key came (member.p4), by job and source: the epoch, MAC and IP addresses and UDP port.
+typedef bit<128> address_raw_t;
+@id(ADDRESS_REGISTER)
+register<address_raw_t, bit<16>>(65536) address_register;
+#define ADDRESS_OF(h, m)      (m.epoch ++ h.ethernet.src_addr ++ h.ipv4.src_addr ++ h.udp.src_port)
+#define ADDRESS_EPOCH(a)      a[127:96]
+#define ADDRESS_MAC(a)        a[95:48]
+#define ADDRESS_IP(a)         a[47:16]
+#define ADDRESS_UDP_PORT(a)   a[15:0]
 
 // A packet's fingerprint, in its place in the record.
 #define FINGERPRINT(h) (AS_CALL_FINGERPRINT(h.call_fingerprint) | AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) \

@@ -92,6 +92,7 @@ enum bit<5> outcome_t {
     FINGERPRINT_MISMATCH = 11,
     OUT_OF_WINDOW        = 12,
     UNSUPPORTED          = 13,
+    BAD_KEY              = 14,
     MALFORMED            = 16,
     CHECKSUM             = 17,
     RESENT               = 18,
@@ -148,8 +149,8 @@ enum bit<8> combine_t {
 #define OUTCOME_IS_CLOSING(x) (((bit<5>)(x) & 0x1b) == 1)
 // COMPLETED, AGED, RESENT, QUERIED_PARENT
 #define OUTCOME_GOES_UP(x) (((bit<5>)(x) == 1) || ((bit<5>)(x) == 5) || ((bit<5>)(x) == 18) || ((bit<5>)(x) == 22))
-// UNKNOWN_JOB, NOT_MEMBER, WRONG_PORT, FINGERPRINT_MISMATCH, OUT_OF_WINDOW, UNSUPPORTED
-#define OUTCOME_IS_REFUSAL(x) ((bit<5>)(x) >= 8 && (bit<5>)(x) <= 13)
+// UNKNOWN_JOB, NOT_MEMBER, WRONG_PORT, FINGERPRINT_MISMATCH, OUT_OF_WINDOW, UNSUPPORTED, BAD_KEY
+#define OUTCOME_IS_REFUSAL(x) ((bit<5>)(x) >= 8 && (bit<5>)(x) <= 14)
 // The reason that a REFUSED answer gives.
 #define REASON(x) (bit<8>)((bit<5>)(x))
 

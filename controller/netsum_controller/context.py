@@ -22,15 +22,12 @@ from netsum_controller.p4runtime.channel import Silence, open_channel, read_cook
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT, SwitchClient
 from netsum_controller.p4runtime.p4info import CompiledProgram
 from netsum_controller.planning.replan import Replan
-from netsum_controller.state.model import Job, Waiting
 from netsum_controller.state.store import Store
 
 PATIENCE = 2.0
 """Seconds that a switch has to answer where others wait too, and it is asked again."""
 
 _AT_ONCE = 16
-_WAITING = 4096
-"""Most members whose words are kept."""
 
 Answer = TypeVar("Answer")
 
@@ -43,7 +40,7 @@ class ControllerContext:
     process has found out, and until when (:func:`time.monotonic`) new trees avoid them. ``silence`` knows which switches
     hang. ``replan`` makes other weights for the roots of a job whose network has lost something; None: the controller's own rules
     do. ``beats`` are the memory devices that report to this process, ``memory`` is what the state file knows of them and of
-    regions. ``waiting`` is what members (job and rank) have told this process that they wait for, the latest last."""
+    regions."""
 
     topology: Topology
     store: Store
@@ -57,26 +54,11 @@ class ControllerContext:
     silence: Silence = field(default_factory=Silence)
     replan: Replan | None = None
     beats: Beats = field(default_factory=Beats)
-    waiting: dict[tuple[str, int], Waiting] = field(default_factory=dict)
     memory: MemoryRows = field(init=False)
 
     def __post_init__(self) -> None:
         self.memory = MemoryRows(self.store)
         self.beats.vouched = self.memory.vouched()
-
-    def waits(self, job: str, rank: int, report: Waiting) -> None:
-        """Take what a member says that it waits for. Call it under the state lock."""
-        before = self.waiting.pop((job, rank), None)
-        if before is not None and (before.epoch, before.block) == (report.epoch, report.block):
-            report = report._replace(since=before.since)
-        self.waiting[job, rank] = report
-        while len(self.waiting) > _WAITING:
-            del self.waiting[next(iter(self.waiting))]
-
-    def waiting_in(self, job: Job) -> dict[int, Waiting]:
-        """The reports of the members of the job's epoch, by rank."""
-        report = self.waiting.copy().items()
-        return {rank: each for (name, rank), each in report if name == job.name and each.epoch == job.epoch.number}
 
     @property
     def links_down(self) -> frozenset[str]:

@@ -7,12 +7,14 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Self
 
+from netsum.certificate_pin import pinned_url
 from netsum.descriptor import Descriptor, MemberLink
 
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
 from netsum_controller.context import ControllerContext
 from netsum_controller.http.api import HttpServer
+from netsum_controller.http.enrollment import Enroll
 from netsum_controller.http.server import tls_context
 from netsum_controller.jobs import eviction, groups, lifecycle, migration, reconcile
 from netsum_controller.jobs.membership import Membership, describe
@@ -126,9 +128,10 @@ class Controller:
         link: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
         peer: str | None = None,
+        host_id: str | None = None,
     ) -> Descriptor:
         """Take a rank, or with a ``progress`` rejoin, as ``POST /v1/jobs/NAME/join`` does."""
-        return self.membership.join(name, token, rank, instance, link, progress, peer)
+        return self.membership.join(name, token, rank, instance, link, progress, peer, host_id)
 
     def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
         """Give a rank up, as ``POST /v1/jobs/NAME/leave`` does."""
@@ -169,13 +172,18 @@ class Controller:
         advertise: str | None = None,
         watch: float | None = PERIOD,
         tls: tuple[str | Path, str | Path] | None = None,
+        pin: str | None = None,
         metrics_token: str | None = None,
         web: bool = False,
         lease: float = LEASE,
+        enroll: Enroll | None = None,
+        join_token: str | None = None,
     ) -> str:
         """Start the HTTP endpoint in threads of its own; returns its URL (port 0: a free port). Members are told ``advertise``, a
         host name or address, instead of ``host``. Every ``watch`` seconds (None: never) each switch is checked, and reconciled
-        if it has restarted. With ``tls``, PEM files of a certificate and its key, it serves HTTPS. ``GET /metrics``
+        if it has restarted. With ``tls``, PEM files of a certificate and its key, it serves HTTPS. ``pin`` is
+        that certificate's digest if members are to trust it alone; then the URL ends with it (:mod:`netsum.certificate_pin`).
+        ``enroll`` and ``join_token`` are those of :class:`netsum_controller.http.api.HttpServer`. ``GET /metrics``
         requires the ``metrics_token``, if given, and so does what the live page shows, which with ``web`` is at ``/``. While it
         serves, blocks of degrade jobs age (:mod:`netsum_controller.monitoring.scanner`), and shards of memory are kept on devices
         that report at least every ``lease`` seconds (:mod:`netsum_controller.regions.reconciler`)."""
@@ -189,12 +197,15 @@ class Controller:
                     metrics=metrics,
                     metrics_token=metrics_token,
                     feed=feed,
+                    enroll=enroll,
+                    join_token=join_token,
                 )
                 stack.enter_context(closing(server))
                 if feed is not None:
                     stack.callback(feed.close)  # first: the server waits for the feed's readers
                 scheme = "http" if tls is None else "https"
-                self.context.url = f"{scheme}://{advertise or host}:{server.port}"
+                url = f"{scheme}://{advertise or host}:{server.port}"
+                self.context.url = url if pin is None else pinned_url(url, pin)
                 if watch is not None:
                     stack.enter_context(closing(SwitchMonitor(self.context, watch)))
                     stack.enter_context(closing(LinkWatcher(self.context)))

@@ -106,7 +106,12 @@ class Communicator(Reductions, Exchanges):
         self._descriptor = descriptor
         membership = self._membership
         self._recovery = Recovery(descriptor, membership.rejoin, membership.open_transport) if membership is not None else None
-        endpoint = open_endpoint(descriptor, join_deadline if membership is None else 0.0)
+        try:
+            endpoint = open_endpoint(descriptor, join_deadline if membership is None else 0.0)
+        except BaseException:
+            transport.close()
+            self._leave()
+            raise
         self._session = JobSession(endpoint, transport, self._explain, self._recovery, self._log)
         self._engine: ProgressEngine[Work[Any]] = ProgressEngine(self._session, on_close=self._leave)
         self._block_bytes = descriptor.block_bytes

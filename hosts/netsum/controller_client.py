@@ -13,6 +13,7 @@ from netsum.controller_http import ControllerRequests, plain
 from netsum.core.recovery import RejoinReport
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
+from netsum.intranode.identity import host_identity
 
 _REJOIN_TIMEOUT: Final = 1.0
 """Seconds. Short, because a call is in progress, and its own timeout must not be delayed."""
@@ -22,8 +23,7 @@ _DIAGNOSIS_TIMEOUT: Final = 3.0
 
 class ControllerClient(ControllerRequests):
     def __init__(self, job: str, rank: int, token: str, controller: str) -> None:
-        url = f"{controller.rstrip('/')}/v1/jobs/{urllib.parse.quote(job, safe='')}"
-        super().__init__(url, token, controller, f"job {job!r}, rank {rank}")
+        super().__init__(f"/v1/jobs/{urllib.parse.quote(job, safe='')}", token, controller, f"job {job!r}, rank {rank}")
         self._job, self._rank, self._secret = job, rank, token
         self._instance = secrets.token_hex(8)
 
@@ -35,8 +35,8 @@ class ControllerClient(ControllerRequests):
         if job is None or rank is None or token is None or controller is None:
             names = ", ".join(f"`{name}` (or NETSUM_{name.upper()})" for name in missing)
             raise JoinError(
-                f"to join a job, give {names}; or a descriptor file (NETSUM_DESCRIPTOR); "
-                "`netsum run -n N SCRIPT.py` sets all this"
+                f"to join a job, give {names}; or an aggregator's join line (NETSUM_JOIN); or a descriptor file "
+                "(NETSUM_DESCRIPTOR); `netsum run -n N SCRIPT.py` sets all this"
             )
         return cls(job, rank, token, controller)
 
@@ -87,7 +87,7 @@ class ControllerClient(ControllerRequests):
     def join(self, link: Mapping[str, str] | None, deadline: float, peer: str | None = None) -> Descriptor:
         """Query until the controller gives a descriptor, or until the deadline. ``link`` is how this rank reaches its switch,
         ``peer`` the HOST:PORT at which the other members reach it."""
-        body = self._with({"rank": self._rank, "instance": self._instance}, link, peer)
+        body = self._with({"rank": self._rank, "instance": self._instance, "host": host_identity()}, link, peer)
         return self.until(deadline, lambda left: Descriptor.from_dict(self.request("POST", "/join", body, left)))
 
     def leave(self) -> None:

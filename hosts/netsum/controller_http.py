@@ -16,12 +16,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+from netsum.certificate_pin import PinError, check_certificate, pinned_context, split_pin
 from netsum.errors import (
     DesynchronizedError,
     EvictedError,
     JoinError,
     NetsumError,
     NotReadyError,
+    ServerCertificateError,
     UnauthorizedError,
     UnknownRankError,
 )
@@ -69,22 +71,45 @@ class _TlsConnection(http.client.HTTPSConnection):
     response_class = _Answer
 
 
+class _PinnedConnection(_TlsConnection):
+    """Checks the certificate's ``digest`` before the request, which has the token, is sent."""
+
+    def __init__(self, host: str, *, digest: str, **options: Any) -> None:
+        super().__init__(host, context=pinned_context(), **options)
+        self._digest = digest
+
+    def connect(self) -> None:
+        server = f"{self.host}:{self.port}"
+        try:
+            super().connect()
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            raise  # it may be stopping
+        except ssl.SSLError as error:
+            reason = (error.reason or str(error)).replace("_", " ").lower()
+            raise PinError(f"the server at {server} makes no TLS connection ({reason}): another program answers there") from None
+        check_certificate(self.sock, server, self._digest)
+
+
 class _Http(urllib.request.HTTPHandler):
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(_Connection, req)
 
 
 class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, trust: ssl.SSLContext | None) -> None:
-        super().__init__(context=trust)
+    def __init__(self, trust: ssl.SSLContext | str | None) -> None:
+        super().__init__(context=trust if isinstance(trust, ssl.SSLContext) else None)
         self._trust = trust
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        if isinstance(self._trust, str):
+            pinned: Any = partial(_PinnedConnection, digest=self._trust)
+            return self.do_open(pinned, req)
         return self.do_open(_TlsConnection, req, context=self._trust)
 
 
-def open_url(request: urllib.request.Request | str, timeout: float, trust: ssl.SSLContext | None = None) -> Any:
-    """The answer, to be closed. Connecting, asking and the answer may take ``timeout`` seconds each. Raises OSError
+def open_url(request: urllib.request.Request | str, timeout: float, trust: ssl.SSLContext | str | None = None) -> Any:
+    """The answer, to be closed. Connecting, asking and the answer may take ``timeout`` seconds each. ``trust`` has the
+    authorities of an https server's certificate, or is the certificate's digest (:mod:`netsum.certificate_pin`). Raises OSError
     (urllib.error.HTTPError among them) or http.client.HTTPException, as reading it does."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Http(), _Https(trust))
     return opener.open(request, timeout=timeout)
@@ -146,12 +171,15 @@ _REFUSALS: Final[dict[int, type[NetsumError]]] = {
 class ControllerRequests:
     """Queries about one thing of a controller's; ``about`` is its name in errors."""
 
-    def __init__(self, url: str, token: str | None, controller: str, about: str) -> None:
-        """``url`` is the thing's own, ``controller`` the controller's."""
+    def __init__(self, path: str, token: str | None, controller: str, about: str) -> None:
+        """``path`` is the thing's own, from the root; ``controller`` is the controller's URL, which may have the digest of its
+        certificate (:mod:`netsum.certificate_pin`). Raises JoinError."""
         if not controller.startswith(("http://", "https://")):
-            raise JoinError(f"the controller is {controller!r}, not a URL such as http://127.0.0.1:8080")
-        self._url, self._token, self.controller, self._about = url, token, controller, about
-        self._trust = _trust() if controller.startswith("https://") else None
+            raise JoinError(f"the controller is {controller.partition('?')[0]!r}, not a URL such as http://127.0.0.1:8080")
+        self.address, digest = split_pin(controller)
+        self._url = f"{self.address.rstrip('/')}{path}"
+        self._token, self.controller, self._about = token, controller, about
+        self._trust = digest or (_trust() if controller.startswith("https://") else None)
 
     def request(self, method: str, path: str, body: Any = None, timeout: float = REQUEST_TIMEOUT) -> Any:
         data = None if body is None else json.dumps(body).encode()
@@ -165,11 +193,13 @@ class ControllerRequests:
     def until(self, deadline: float, request: Callable[[float], Answer]) -> Answer:
         """Query until there is an answer, or until the deadline; ``request`` gets the seconds that it may take."""
         pause = _FIRST_RETRY
-        with LongWait(self._about, f"the controller at {self.controller} has not answered yet") as waits:
+        with LongWait(self._about, f"the controller at {self.address} has not answered yet") as waits:
             while True:
                 left = min(REQUEST_TIMEOUT, max(_FIRST_RETRY, deadline - time.monotonic()))
                 try:
                     return self.once(partial(request, left))
+                except ServerCertificateError:
+                    raise  # the server stays another
                 except NotReadyError as error:
                     waits.reason = str(error).removeprefix(f"{self._about}: ")
                     pause = max(pause, error.retry)
@@ -179,16 +209,19 @@ class ControllerRequests:
                 pause = min(2 * pause, _SLOWEST_RETRY)
 
     def once(self, request: Callable[[], Answer]) -> Answer:
-        """Query once. Raises :class:`NotReadyError` if a later query may help, else what the controller's refusal means."""
+        """Query once. Raises :class:`NotReadyError` if a later query may help (:class:`ServerCertificateError` if only another
+        server's answer would), else what the controller's refusal means."""
         try:
             return request()
         except urllib.error.HTTPError as error:
             with error:
                 raise self.refusal(error) from None
         except (OSError, http.client.HTTPException) as error:
-            raise NotReadyError(f"the controller at {self.controller} does not answer: {plain(error)}") from None
+            if isinstance(getattr(error, "reason", None), PinError):
+                raise ServerCertificateError(f"{self._about}: {plain(error)}") from None
+            raise NotReadyError(f"the controller at {self.address} does not answer: {plain(error)}") from None
         except (ValueError, KeyError) as error:
-            raise JoinError(f"the controller at {self.controller} gave no descriptor: {error}") from None
+            raise JoinError(f"the controller at {self.address} gave no descriptor: {error}") from None
 
     def refusal(self, error: urllib.error.HTTPError) -> NetsumError:
         """The error for an HTTP error status."""

@@ -29,6 +29,9 @@ _TORUS: Final = re.compile(f"{CHAIN}:([1-9][0-9]{{0,2}}(?:x[1-9][0-9]{{0,2}})*)"
 _KEY: Final = re.compile("(?:[0-9a-f]{16}){1,2}")  # 16 digits: of an epoch that an older controller began
 
 
+_MEMBER_KEY: Final = re.compile("(?!0{16})[0-9a-f]{16}")
+
+
 def is_algorithm(name: str) -> bool:
     return name in ALGORITHMS or bool(torus_sides(name)) or (name.startswith(PLAN) and name != PLAN)
 
@@ -129,8 +132,15 @@ class Descriptor:
     For members, ``peers`` has the HOST:PORT of each rank (empty if evicted), ``peer_key`` (32 hex digits) seals their messages
     in this epoch, and ``job_id``, ``switch`` and ``host`` mean nothing.
 
+    ``key`` (16 hex digits, of this epoch) proves to the switch who this member is, where its address does not: it may then send
+    from any. The switch's packets bear it, too. "": the switch knows the member by its port and addresses.
+
     ``one_run``: handed out together with those of all other ranks, to members that do not talk to the controller. Their first
     call begins with :mod:`netsum.collectives.opening`.
+
+    ``local_ranks`` are the ranks of this one's host, itself among them, that have ``src_id``, ``host`` and ``link`` in common:
+    they sum in shared memory first, and the lowest of them, the leader, contributes for all (:mod:`netsum.intranode`). Empty or
+    of one: this rank contributes by itself. ``peer_key`` is then the secret by which the processes find each other.
     """
 
     job: str
@@ -156,7 +166,9 @@ class Descriptor:
     algorithm: str = SWITCH
     peers: tuple[str, ...] = ()
     peer_key: str = ""
+    key: str = ""
     one_run: bool = False
+    local_ranks: tuple[int, ...] = ()
     version: int = DESCRIPTOR_VERSION
 
     def __post_init__(self) -> None:
@@ -190,12 +202,18 @@ class Descriptor:
             raise ValueError(f"resumes is {self.resumes!r}, must be an epoch's number")
         if not is_algorithm(self.algorithm):
             raise ValueError(f"algorithm is {self.algorithm!r}, must be one of {KNOWN}")
+        self._check_key()
+        self._check_local_ranks()
         if not self.by_switch:
             self._check_peers()
         if self.block_bytes % CHUNK_BYTES:
             raise ValueError(f"block_bytes is {self.block_bytes}, must be whole chunks of {CHUNK_BYTES} bytes")
         if self.block_bytes + HEADER_BYTES + IP_UDP_BYTES > self.mtu:
             raise ValueError(f"a block of {self.block_bytes} bytes does not fit an MTU of {self.mtu}")
+
+    def _check_key(self) -> None:
+        if self.key and not _MEMBER_KEY.fullmatch(self.key):
+            raise ValueError("key must be 16 hex digits, not all zero")
 
     def _check_peers(self) -> None:
         check_torus(self.algorithm, self.workers)
@@ -210,9 +228,32 @@ class Descriptor:
         if not _KEY.fullmatch(self.peer_key):
             raise ValueError(f"peer_key is {self.peer_key!r}, must be 32 hex digits")
 
+    def _check_local_ranks(self) -> None:
+        ranks = self.local_ranks
+        if not ranks:
+            return
+        if any(type(rank) is not int or not 0 <= rank < self.workers for rank in ranks) or sorted({*ranks}) != list(ranks):
+            raise ValueError(f"local_ranks is {ranks!r}, must be ranks below {self.workers}, rising")
+        if self.rank not in ranks:
+            raise ValueError(f"local_ranks is {ranks!r}, without rank {self.rank} itself")
+        if {*ranks} & {*self.evicted}:
+            raise ValueError(f"local_ranks is {ranks!r}, and of these {sorted({*ranks} & {*self.evicted})} were evicted")
+        if self.shares_source and not _KEY.fullmatch(self.peer_key):
+            raise ValueError(f"peer_key is {self.peer_key!r}, must be 32 hex digits where local_ranks are several")
+
     @property
     def by_switch(self) -> bool:
         return self.algorithm == SWITCH
+
+    @property
+    def shares_source(self) -> bool:
+        """True if several ranks of this host are one source at the switch."""
+        return self.by_switch and len(self.local_ranks) > 1
+
+    @property
+    def leader(self) -> int:
+        """The rank that contributes for this one."""
+        return self.local_ranks[0] if self.shares_source else self.rank
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "link": self.link.to_dict()}
@@ -234,7 +275,9 @@ class Descriptor:
             known["algorithm"] = str(data.get("algorithm", SWITCH))
             known["peers"] = tuple(str(address) for address in data.get("peers", ()))
             known["peer_key"] = str(data.get("peer_key", ""))
+            known["key"] = str(data.get("key", ""))
             known["one_run"] = bool(data.get("one_run", False))
+            known["local_ranks"] = tuple(int(rank) for rank in data.get("local_ranks", ()))
             return cls(**known)
         except KeyError as error:
             raise ValueError(f"the descriptor has no {error}") from None

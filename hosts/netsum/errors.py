@@ -8,6 +8,7 @@
     │   ├── UnauthorizedError             wrong token
     │   ├── UnknownRankError              no job of that name, or no such rank in it
     │   └── NotReadyError                 the controller or the switch did not answer before the deadline
+    │       └── ServerCertificateError    another server answers at the controller's address; raised at once
     ├── CallError                         one call failed
     │   ├── UnsupportedError              a dtype, operation or option that the call does not take (also a TypeError)
     │   ├── NotFiniteError                this rank's input has a NaN or an infinity (also a ValueError); names rank and index
@@ -80,6 +81,11 @@ class NotReadyError(JoinError):
 
     retry: float = 0.0
     next_epoch: int | None = None
+
+
+class ServerCertificateError(NotReadyError):
+    """The server at the controller's address does not have the certificate whose digest the join line names. Nothing was sent to
+    it. Joining raises this at once; a communicator that was joined goes on without the controller."""
 
 
 class CallError(NetsumError):

@@ -13,6 +13,7 @@ from netsum.communicator import Communicator, Explain
 from netsum.controller_client import ControllerClient
 from netsum.core.endpoint_factory import open_transport
 from netsum.descriptor import KNOWN, Descriptor, MemberLink, is_algorithm
+from netsum.enrollment import open_client
 from netsum.errors import JoinError
 from netsum.logs import configure
 from netsum.membership import ControllerMembership, JoinOptions, check_algorithm
@@ -25,6 +26,7 @@ def join(
     job: str | None = None,
     rank: int | None = None,
     *,
+    size: int | None = None,
     token: str | None = None,
     controller: str | None = None,
     descriptor: Descriptor | str | os.PathLike[str] | None = None,
@@ -40,7 +42,10 @@ def join(
 
     Args:
         job, rank: the job's name and the rank.
+        size: the job's number of ranks. An aggregator creates the job with it; any other job must have that many.
         token, controller: the job's secret and the controller's URL; or
+        controller: an aggregator's join line (:mod:`netsum.join_url`), which has a token of its own. The rank enrolls first: the
+            aggregator creates the job when its first rank enrolls, and gives out the job's token. Needs rank and size; or
         descriptor: a :class:`Descriptor`, or its file (``{rank}`` stands for the rank). A file is good for one run: in a second
             run, the first call raises :class:`DesynchronizedError`.
         link: how to reach the switch, if not by the descriptor's link: ``{"kind": "udp"}`` and so on.
@@ -62,19 +67,19 @@ def join(
     print_status_on_signal()
     given_rank, rank = rank, environment.rank if rank is None else rank
     deadline = time.monotonic() + seconds(timeout)
-    token = token or environment.token
     descriptor = descriptor if descriptor is not None else (None if controller else environment.descriptor)
     algorithm = _known(algorithm) or environment.algorithm
     call_timeout = environment.timeout if call_timeout is None else seconds(call_timeout, "call_timeout")
     peer = peer or environment.peer
     if descriptor is None:
-        client = ControllerClient.from_options(job or environment.job, rank, token, controller or environment.controller)
+        client = open_client(environment, deadline, job=job, rank=rank, size=size, token=token, controller=controller)
         if not isinstance(transport, Transport):
             options = JoinOptions(link, transport or open_transport, peer, algorithm, call_timeout, wrap or _as_it_is)
-            return ControllerMembership(client, options).communicator(deadline)
+            return _sized(ControllerMembership(client, options).communicator(deadline), size)
         taken = _Taken(client.join(link, deadline), client.explain, client.leave)
     else:
-        taken = _given(descriptor, job, rank if isinstance(descriptor, str | os.PathLike) else given_rank, link, token)
+        known = rank if isinstance(descriptor, str | os.PathLike) else given_rank
+        taken = _given(descriptor, job, known, link, token or environment.token)
     try:
         chosen = check_algorithm(taken.descriptor, algorithm)
         made = transport if isinstance(transport, Transport) else (transport or open_transport)(chosen)
@@ -83,7 +88,19 @@ def join(
             taken.leave()
         raise
     made = (wrap or _as_it_is)(made)
-    return Communicator(chosen, made, timeout=call_timeout, join_deadline=deadline, explain=taken.explain, leave=taken.leave)
+    comm = Communicator(chosen, made, timeout=call_timeout, join_deadline=deadline, explain=taken.explain, leave=taken.leave)
+    return _sized(comm, size)
+
+
+def _sized(comm: Communicator, size: int | None) -> Communicator:
+    """The communicator, unless the caller expects another number of ranks."""
+    if size is None or comm.size == size:
+        return comm
+    comm.close()
+    raise JoinError(
+        f"job {comm.descriptor.job!r} has {comm.size} ranks, and this program runs as {size}: start as many processes as the "
+        "job has ranks"
+    )
 
 
 def _as_it_is(transport: Transport) -> Transport:

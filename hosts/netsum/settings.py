@@ -5,8 +5,10 @@
 ======================  ============================================================================
 ``NETSUM_JOB``          name of the job
 ``NETSUM_RANK``         this member's rank; else what the launcher set (:data:`RANKS`)
+``NETSUM_SIZE``         the job's number of ranks, for ``NETSUM_JOIN``; else what the launcher set (:data:`SIZES`)
+``NETSUM_JOIN``         an aggregator's join line (:mod:`netsum.join_url`), in place of controller and token
 ``NETSUM_TOKEN``        the job's secret token
-``NETSUM_CONTROLLER``   the controller's URL, such as ``http://127.0.0.1:8080``
+``NETSUM_CONTROLLER``   the controller's URL, such as ``http://127.0.0.1:8080`` or ``https://10.1.0.9:8080#cert=sha256:...``
 ``NETSUM_CA``           PEM file of the authority that signed the certificate of an ``https`` controller
 ``NETSUM_DESCRIPTOR``   a descriptor file instead of a controller; ``{rank}`` in it stands for the rank
 ``NETSUM_TIMEOUT``      seconds that one call may take, default 60
@@ -30,6 +32,7 @@ from typing import Any, Final, Self
 
 from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS, Descriptor, is_algorithm
 from netsum.errors import InvalidTimeoutError, JoinError
+from netsum.join_url import JoinUrl
 from netsum.logs import FORMATS, LEVELS
 from netsum.wire.schema import CHUNK_BYTES
 
@@ -98,6 +101,10 @@ DEFAULT_CALL_TIMEOUT = 60.0
 RANKS: Final = ("NETSUM_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 """Variables that say a process's rank, the first that is set: ours, and those of torchrun, Open MPI, MVAPICH2, MPICH (also Intel
 MPI) and SLURM. SLURM's is last: what a job step starts, such as mpirun, has it in its environment too."""
+SIZES: Final = ("NETSUM_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+"""Variables that say the number of ranks, in the same order."""
+_INSTEAD: Final = ("NETSUM_CONTROLLER", "NETSUM_TOKEN", "NETSUM_DESCRIPTOR")
+"""Variables for which NETSUM_JOIN stands in."""
 
 
 SUMS: Final = ("agreed", "exact")
@@ -110,6 +117,8 @@ class Environment:
 
     job: str | None = None
     rank: int | None = None
+    size: int | None = None
+    join: JoinUrl | None = None
     token: str | None = None
     controller: str | None = None
     descriptor: str | None = None
@@ -123,11 +132,14 @@ class Environment:
 
     @classmethod
     def read(cls, variables: Mapping[str, str] | None = None) -> Environment:
-        """Read ``variables`` (default: the process's). Raises JoinError for an invalid value."""
+        """Read ``variables`` (default: the process's). Raises JoinError for an invalid value, or for values that
+        contradict each other."""
         source = os.environ if variables is None else variables
         return cls(
             job=source.get("NETSUM_JOB") or None,
-            rank=_rank(source),
+            rank=_whole(source, RANKS, 0, "a rank"),
+            size=_whole(source, SIZES, 1, "a number of ranks"),
+            join=_join(source),
             token=source.get("NETSUM_TOKEN") or None,
             controller=source.get("NETSUM_CONTROLLER") or None,
             descriptor=source.get("NETSUM_DESCRIPTOR") or None,
@@ -147,14 +159,31 @@ def _algorithm(source: Mapping[str, str]) -> str | None:
     return text if is_algorithm(text) else _one_of(source, name, ALGORITHMS)
 
 
-def _rank(source: Mapping[str, str]) -> int | None:
-    name = next((name for name in RANKS if source.get(name)), None)
+def _whole(source: Mapping[str, str], names: Sequence[str], least: int, what: str) -> int | None:
+    """The number in the first of these variables that is set."""
+    name = next((name for name in names if source.get(name)), None)
     if name is None:
         return None
     text = source[name]
-    if not (text.isascii() and text.isdigit()):
-        raise JoinError(f"{name} is {text!r}, not a rank: 0, 1, 2, ...")
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise JoinError(f"{name} is {text!r}, not {what}: {least}, {least + 1}, {least + 2}, ...")
     return int(text)
+
+
+def _join(source: Mapping[str, str]) -> JoinUrl | None:
+    text = source.get("NETSUM_JOIN")
+    if not text:
+        return None
+    try:
+        line = JoinUrl.parse(text)
+    except ValueError as error:
+        raise JoinError(f"NETSUM_JOIN is no join line: {error}") from None
+    if both := [name for name in _INSTEAD if source.get(name)]:
+        raise JoinError(f"NETSUM_JOIN and {' and '.join(both)} are set, and each says how to join: unset one or the other")
+    job = source.get("NETSUM_JOB")
+    if job and line.job and job != line.job:
+        raise JoinError(f"NETSUM_JOIN is for job {line.job!r}, and NETSUM_JOB is {job!r}: unset NETSUM_JOB, or change it")
+    return line
 
 
 def _seconds(source: Mapping[str, str], name: str) -> float | None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Stats:
-    """Statistics of a communicator. Bytes are UDP payload: netsum header and gradients."""
+    """Statistics of a communicator. Bytes are UDP payload: netsum header and gradients. Where ranks of a host share memory, the
+    packets of the rank that contributes for all are those on its link, and the others' are those in memory."""
 
     blocks: int = 0
     packets_sent: int = 0

@@ -62,7 +62,7 @@ class MemberLog:
         self._log.info(
             "joined job %s as rank %d of %d, epoch %d, over %s",
             *(descriptor.job, descriptor.rank, descriptor.workers, descriptor.epoch),
-            descriptor.link.kind if descriptor.by_switch else f"peers ({descriptor.algorithm})",
+            _path(descriptor),
         )
 
     def resync(self) -> None:
@@ -109,3 +109,13 @@ class MemberLog:
         faults = {name: getattr(stats, name) for name in FAULTS if getattr(stats, name)}
         words = ", ".join(f"{count} {name}" for name, count in faults.items())
         self._log.debug("closed after %d blocks: %s", stats.blocks, words or "no faults", extra={"faults": faults})
+
+
+def _path(descriptor: Descriptor) -> str:
+    """The path of a member's contributions, in words."""
+    if not descriptor.by_switch:
+        return f"peers ({descriptor.algorithm})"
+    if not descriptor.shares_source:
+        return descriptor.link.kind
+    ranks = ", ".join(map(str, descriptor.local_ranks))
+    return f"memory shared by ranks {ranks} of this host, and {descriptor.link.kind} of rank {descriptor.leader}"

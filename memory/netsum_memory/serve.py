@@ -69,8 +69,8 @@ class Control:
     def __init__(self, controller: str, host: str, token: str | None, about: Mapping[str, Any]) -> None:
         """``about`` is the constant part of each report. Raises :class:`netsum.errors.JoinError` if ``controller`` is not a
         URL."""
-        url = f"{controller.rstrip('/')}/v1/memory/devices/{urllib.parse.quote(host, safe='')}"
-        self._requests = ControllerRequests(url, token, controller, f"memory device {host}")
+        path = f"/v1/memory/devices/{urllib.parse.quote(host, safe='')}"
+        self._requests = ControllerRequests(path, token, controller, f"memory device {host}")
         self._about = dict(about)
         self._report: Mapping[str, Any] | None = None
         self._orders: SimpleQueue[Orders] = SimpleQueue()
@@ -115,9 +115,9 @@ class Control:
                 reason = self._requests.refusal(error)
             self._complain(str(reason))
         except (OSError, http.client.HTTPException) as error:
-            self._complain(f"the controller at {self._requests.controller} does not answer: {plain(error)}")
+            self._complain(f"the controller at {self._requests.address} does not answer: {plain(error)}")
         except (ValueError, TypeError) as error:
-            self._complain(f"the controller at {self._requests.controller} gave no orders: {error}")
+            self._complain(f"the controller at {self._requests.address} gave no orders: {error}")
         else:
             self.answered = True
             self._orders.put(orders)

@@ -188,6 +188,7 @@ class Fabric(ABC):
             "NETSUM_TOKEN": self.tokens[job.name],
             "NETSUM_CONTROLLER": self.controller.url,
             "NETSUM_HOST": job.members[rank],
+            "NETSUM_JOIN": "",  # an aggregator's that the user's shell has would contradict these
         }
 
     def spawn(

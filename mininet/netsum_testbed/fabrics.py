@@ -7,19 +7,21 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
+from netsum.core.endpoint_factory import open_transport
 from netsum.descriptor import Descriptor
 from netsum.frames import FrameFormat
 from netsum.transports.base import Transport
 from netsum.transports.packet import FramesTransport, PacketTransport
 from netsum.transports.segmentation import has_large_frames
 from netsum.transports.sockets import parse_address
+from netsum.wire.schema import UDP_PORT
 from netsum_controller.cli.options import Settings
 from netsum_controller.cli.switch import chosen
 from netsum_controller.config.topologies import star
-from netsum_controller.config.topology import Host, SwitchLink, Topology, load_topology
+from netsum_controller.config.topology import Host, Switch, SwitchLink, Topology, load_topology, mac_of
 from netsum_controller.http.api import HttpServer
 from netsum_controller.state.model import Job
 
@@ -45,10 +47,27 @@ def _free_ends(stack: ExitStack) -> tuple[str, str]:
     return hold_address(stack), hold_address(stack)
 
 
+def _own_address(stack: ExitStack) -> dict[str, Any]:
+    """A switch's address at a free socket, held until the stack is closed."""
+    endpoint = hold_address(stack)
+    host = endpoint.rpartition(":")[0]
+    return {"ip": host, "mac": mac_of(host), "endpoint": endpoint}
+
+
+def socket_of(switch: Switch) -> str:
+    """HOST:PORT of the socket at a switch's shared ports."""
+    return switch.endpoint or f"{switch.ip}:{UDP_PORT}"
+
+
 def socket_interfaces(topology: Topology) -> dict[str, list[str]]:
-    """The arguments of each switch's ``-i``, by the switch's name. Every wire must have its UDP addresses."""
+    """The arguments of each switch's ``-i``, by the switch's name. Every wire must have its UDP addresses. At a shared port there
+    is a UDP socket at the switch's own address."""
     words: dict[str, list[str]] = {name: [] for name in topology.switches}
+    for name, each in topology.switches.items():
+        words[name] += [f"{port}@socket:{socket_of(each)}:{UDP_PORT}" for port in each.shared_ports]
     for name, host in topology.hosts.items():
+        if topology.shares_port(host):
+            continue
         if host.frames is None or host.switch_frames is None:
             raise TestbedError(f"topology {topology.name}: host {name} has no `frames` and `switch_frames`; {_WRITES}")
         words[host.switch].append(f"{host.port}@udp:{host.switch_frames}:{host.frames}")
@@ -71,12 +90,14 @@ class RootlessFabric(Fabric):
         super().__init__(topology, switch)
 
     def _start_switches(self) -> None:
+        places = self.topology.hosts
         with ExitStack() as stack:
             # All are held until all are known, so that no port is taken twice.
-            wires = {name: _free_ends(stack) for name in self.topology.hosts}
+            wires = {name: _free_ends(stack) for name, host in places.items() if not self.topology.shares_port(host)}
             links = {name: {"frames": _free_ends(stack)} for name in self.topology.links}
+            sockets = {name: _own_address(stack) for name, switch in self.topology.switches.items() if switch.shared_ports}
         hosts = {name: {"frames": ours, "switch_frames": theirs} for name, (ours, theirs) in wires.items()}
-        self.topology = self.topology.filled(hosts=hosts, links=links)
+        self.topology = self.topology.filled(sockets, hosts, links)
         for name, interfaces in socket_interfaces(self.topology).items():
             self._launch(name, interfaces)
         self._wait_ready()
@@ -96,6 +117,8 @@ class RootlessFabric(Fabric):
 
     def open_transport(self, descriptor: Descriptor, host: str) -> Transport:
         link = self.topology.hosts[host]
+        if self.topology.shares_port(link):
+            return open_transport(descriptor)
         return FramesTransport(
             FrameFormat.of(descriptor), parse_address(link.frames or ""), parse_address(link.switch_frames or "")
         )
@@ -108,8 +131,9 @@ Result = TypeVar("Result")
 
 
 class NamespaceFabric(Fabric):
-    """The topology's third host has the interface ``h3``, whose other end ``s3`` is its switch's; the ends of the third link
-    are ``l3a`` and ``l3b``. A host's ``rate_mbps`` limits what it sends; with ``queue``, a link has its rate both ways."""
+    """The topology's third host has the interface ``h3``, whose other end ``s3`` is its switch's, or at a shared port a Linux
+    bridge's; the ends of the third link are ``l3a`` and ``l3b``. A host's ``rate_mbps`` limits what it sends; with ``queue``, a
+    link has its rate both ways."""
 
     _inside: HttpServer | None = None
     """The controller's HTTP endpoint in the namespace, once something there needs it."""
@@ -118,8 +142,12 @@ class NamespaceFabric(Fabric):
         hosts = self.topology.hosts
         pairs = [(self.switch_interface(name), self.interface(name)) for name in hosts]
         words: dict[str, list[str]] = {name: [] for name in self.topology.switches}
+        bridges: dict[tuple[str, int], list[str]] = {}
         for name, host in hosts.items():
-            words[host.switch].append(f"{host.port}@{self.switch_interface(name)}")
+            if self.topology.shares_port(host):
+                bridges.setdefault((host.switch, host.port), []).append(self.switch_interface(name))
+            else:
+                words[host.switch].append(f"{host.port}@{self.switch_interface(name)}")
         places: list[Host | SwitchLink] = [*hosts.values(), *self.topology.links.values()]
         for name, link in self.topology.links.items():
             ends = self.link_interfaces(name)
@@ -129,7 +157,13 @@ class NamespaceFabric(Fabric):
         # A queue that holds a number of packets, and marks them, is one of single packets.
         reads = self.switch == "embedded" and has_large_frames()
         large = [pair for pair, place in zip(pairs, places, strict=True) if reads and place.queue is None]
-        self._namespace = NetworkNamespace(pairs, max(place.mtu for place in places), large)
+        for number, ((home, home_port), below) in enumerate(bridges.items(), 1):
+            uplink = (f"u{number}a", f"u{number}b")  # from the switch to the bridge
+            pairs.append(uplink)
+            large += [uplink] * all((self.switch_interface(name), self.interface(name)) in large for name in hosts)
+            words[home].append(f"{home_port}@{uplink[0]}")
+            below.append(uplink[1])
+        self._namespace = NetworkNamespace(pairs, max(place.mtu for place in places), large, list(bridges.values()))
         self._stack.callback(self._namespace.close)
         self._shape_links()
         for name, interfaces in words.items():
@@ -159,7 +193,7 @@ class NamespaceFabric(Fabric):
         descriptor = self.controller.join(job.name, self.tokens[job.name], rank, secrets.token_hex(8), link)
         file = self.directory / f"{job.name}.{rank}.json"
         file.write_text(replace(descriptor, controller=None).to_json(), "utf-8")
-        return {"NETSUM_DESCRIPTOR": str(file)}
+        return {"NETSUM_DESCRIPTOR": str(file), "NETSUM_JOIN": ""}
 
     def prefix(self, host: str) -> Sequence[str]:  # noqa: ARG002 - they share a namespace
         return self._prefix

@@ -167,7 +167,7 @@ def attached_programs(
 
 def join_environment(client: ControllerClient, job: str, token: str) -> dict[str, str]:
     """The arguments with which every rank of an attached job joins."""
-    return {"NETSUM_JOB": job, "NETSUM_TOKEN": token, "NETSUM_CONTROLLER": client.controller}
+    return {"NETSUM_JOB": job, "NETSUM_TOKEN": token, "NETSUM_CONTROLLER": client.controller, "NETSUM_JOIN": ""}
 
 
 # The ``netsum run`` command.

@@ -18,6 +18,7 @@ from netsum.core.endpoint_factory import open_transport
 from netsum.descriptor import Descriptor
 from netsum.transports.base import Transport
 from netsum.transports.segmentation import has_large_frames
+from netsum_controller.config.topology import Host as TopologyHost
 from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.http.api import HttpServer
@@ -84,7 +85,8 @@ def rates_work() -> bool:
 
 
 class MininetFabric(Fabric):
-    """Host ``h3`` on port 3 has ``h3-eth0``, whose other end is the switch's ``s1-eth3``; so are links' ends. Needs root.
+    """Host ``h3`` on port 3 has ``h3-eth0``, whose other end is the switch's ``s1-eth3``; so are links' ends. Hosts at a shared
+    port 9 are at a Linux bridge, in the node ``s1p9``, whose ``s1p9-eth0`` leads to ``s1-eth9``. Needs root.
 
     ``say`` is told what this machine cannot do (link rates without tc's HTB). With ``delay_us``, a frame is in flight for so many
     microseconds on a host's link, each way (:mod:`netsum_testbed.long_wires`). With ``bridged``, each host has a second link of
@@ -104,6 +106,7 @@ class MininetFabric(Fabric):
         self._say = say
         self._delay_us, self.bridged = delay_us, bridged
         self._mtus: dict[Any, int] = {}
+        self._ordinary: dict[tuple[str, int], Any] = {}  # what is at each shared port: a node with a bridge
 
     def _start_switches(self) -> None:
         try:
@@ -126,6 +129,7 @@ class MininetFabric(Fabric):
             each.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
         net.build()
         self._set_links()
+        self._bridge_shared_ports()
         if self.bridged:
             self._bridge(net)
         if self._delay_us:
@@ -149,6 +153,8 @@ class MininetFabric(Fabric):
             member = net.addHost(host, cls=Host, ip=f"{place.ip}/{length}", mac=place.mac, inNamespace=True)
             options = self._kind(host, place.rate_mbps if limited else None)
             node, port = net[place.switch], place.port
+            if self.topology.shares_port(place):
+                node, port = self._ordinary_switch(net, place), number + 1
             if self._delay_us:  # two halves of a link; the rate is that of the host's
                 made = net.addLink(net[DELAYS], node, port1=2 * number + 1, port2=port, cls=Link)
                 self._mtus[made] = place.mtu
@@ -157,11 +163,30 @@ class MininetFabric(Fabric):
             self._mtus[made] = place.mtu
             if self.bridged:
                 net.addLink(member, net[BRIDGE], port1=1, port2=number, **options)
+        for (name, number), below in self._ordinary.items():
+            made = net.addLink(below, net[name], port1=0, port2=number, cls=Link)
+            self._mtus[made] = max(host.mtu for host in self.topology.hosts_of(name).values() if host.port == number)
         for name, link in self.topology.links.items():
             options = self._kind(name, link.rate_mbps if limited else None)
             one, other = (net[switch] for switch in link.switches)
             made = net.addLink(one, other, port1=link.ports[0], port2=link.ports[1], **options)
             self._mtus[made] = link.mtu
+
+    def _ordinary_switch(self, net: Any, host: TopologyHost) -> Any:
+        """The node with the Linux bridge that is at a shared port."""
+        at = host.switch, host.port
+        if at not in self._ordinary:
+            self._ordinary[at] = net.addHost(f"{host.switch}p{host.port}", cls=Host, ip=None, inNamespace=True)
+        return self._ordinary[at]
+
+    def _bridge_shared_ports(self) -> None:
+        """Join what is at each shared port."""
+        for node in self._ordinary.values():
+            ends = [end.name for end in node.intfList() if end.name != "lo"]
+            commands = [f"ip link add {BRIDGE} type bridge", *(f"ip link set {end} master {BRIDGE} up" for end in ends)]
+            command = " && ".join([*commands, f"ip link set {BRIDGE} up"])
+            if said := node.cmd(f"({command}) 2>&1 || echo failed").strip():
+                raise TestbedError(f"{command}: {said}")
 
     def _rates(self) -> bool:
         if rates_work():
@@ -244,7 +269,11 @@ class MininetFabric(Fabric):
 
     def link_ends(self, host: str) -> tuple[LinkEnd, LinkEnd]:
         place = self.topology.hosts[host]
-        return LinkEnd(self.prefix(host), self.interface(host)), self._switch_end(place.switch, place.port)
+        own = LinkEnd(self.prefix(host), self.interface(host))
+        if self.topology.shares_port(place):
+            number = list(self.topology.hosts).index(host) + 1
+            return own, self._switch_end(f"{place.switch}p{place.port}", number)
+        return own, self._switch_end(place.switch, place.port)
 
     def trunk_ends(self, link: str) -> tuple[LinkEnd, LinkEnd]:
         first, second = map(self._switch_end, self.topology.links[link].switches, self.topology.links[link].ports)

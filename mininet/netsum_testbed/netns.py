@@ -73,10 +73,16 @@ class NetworkNamespace:
     """A namespace with the veth pairs ``(switch end, host end)``, up, with that MTU. Needs root.
 
     Offloads are off: an AF_PACKET reader would see frames without a checksum, or several packets in one. The pairs that are in
-    ``large`` carry large frames, which both ends must read.
+    ``large`` carry large frames, which both ends must read. Each of ``bridges`` joins ends of pairs.
     """
 
-    def __init__(self, pairs: Iterable[tuple[str, str]], mtu: int, large: Collection[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        mtu: int,
+        large: Collection[tuple[str, str]] = (),
+        bridges: Sequence[Sequence[str]] = (),
+    ) -> None:
         self.name = f"netsum-{os.getpid()}-{next(_numbers)}"
         run_command("ip", "netns", "add", self.name)
         try:
@@ -86,6 +92,11 @@ class NetworkNamespace:
             run_command("ip", "-n", self.name, "link", "set", "lo", "up")
             for pair in pairs:
                 self._add_pair(*pair, str(mtu), LARGE_FRAMES.split() if pair in large else ())
+            for number, ends in enumerate(bridges, 1):
+                run_command("ip", "-n", self.name, "link", "add", f"b{number}", "mtu", str(mtu), "type", "bridge")
+                for end in ends:
+                    run_command("ip", "-n", self.name, "link", "set", end, "master", f"b{number}")
+                run_command("ip", "-n", self.name, "link", "set", f"b{number}", "up")
             self._await_links()
         except BaseException:
             self.close()

@@ -20,7 +20,6 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 || hdr.netsum.reserved_flags != 0
                 || hdr.netsum.reserved_cnt != 0
                 || hdr.netsum.reserved != 0
-                || hdr.netsum.key != 0
                 || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
                 || !LANE_IS_KNOWN(hdr.netsum.lane)
                 || hdr.netsum.lane_cnt > MAX_PAYLOAD_BYTES

@@ -147,6 +147,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             (outcome_t.UNKNOWN_JOB,          _,           _,                   _,           _,         _,               _, _,          _)               : refuse();
             (outcome_t.NOT_MEMBER,           _,           _,                   _,           _,         _,               _, _,          _)               : refuse();
             (outcome_t.WRONG_PORT,           _,           _,                   _,           _,         _,               _, _,          _)               : refuse();
+            (outcome_t.BAD_KEY,              _,           _,                   _,           _,         _,               _, _,          _)               : refuse();
             (outcome_t.FINGERPRINT_MISMATCH, _,           _,                   _,           _,         _,               _, _,          _)               : refuse();
             (outcome_t.OUT_OF_WINDOW,        _,           _,                   _,           _,         _,               _, _,          _)               : refuse();
             (outcome_t.UNSUPPORTED,          _,           _,                   _,           _,         _,               _, _,          _)               : refuse();

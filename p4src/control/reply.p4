@@ -33,6 +33,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.netsum.status = RECORD_STATUS(meta.record);
         hdr.netsum.dest = RECORD_DEST(meta.record);
         hdr.netsum.data_cnt = RECORD_DATA_CNT(meta.record);
+        hdr.netsum.key = 0;    // the receiver's, if it has one: rewrite.p4
         hdr.netsum.call_fingerprint = RECORD_CALL_FINGERPRINT(meta.record);
     }
     action congested() {
@@ -68,6 +69,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.udp.src_port = NETSUM_PORT;
         hdr.netsum.hop = hop_t.HOST;
         hdr.netsum.query = 0;
+        hdr.netsum.key = 0;
         hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
         hdr.netsum.call_fingerprint = RECORD_CALL_FINGERPRINT(meta.record);
     }

@@ -81,13 +81,13 @@ def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
     assert "no rank's contribution has come" in run("job", "diagnose", "resnet", "--block", str(first + 10)).out
     past = str((first - job["slots"]) % (1 << 32))
     assert "finished; its slot holds a later block" in run("job", "diagnose", "resnet", "--block", past).out
-    assert "no packet has had any of the 22 outcomes" in run("job", "stats", "resnet").out
+    assert "no packet has had any of the 23 outcomes" in run("job", "stats", "resnet").out
     counter = netsum_program().object_id("counters", aggregation.COUNTER)
     switch.counters[counter, aggregation.indices(job["job_id"])[Outcome.WRONG_PORT]] = 3
     stats = run("job", "stats", "resnet").out
     assert re.search(r"wrong_port +3 *\n", stats)
     assert "accepted" not in stats
-    assert "no packet has had any of the other 21 outcomes (--all lists them)" in stats
+    assert "no packet has had any of the other 22 outcomes (--all lists them)" in stats
     assert re.search(r"accepted +0 *\n", run("job", "stats", "resnet", "--all").out)
     assert json.loads(run("job", "stats", "resnet", "--json").out)["outcomes"]["accepted"] == 0
 

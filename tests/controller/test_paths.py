@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from netsum.wire.schema import BlockState, Outcome
 from netsum_controller import Controller, JobSpec
+from netsum_controller.config.topologies import star
 from netsum_controller.entries.aggregation import COUNTER, DROPPED_COUNTER, indices
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.state.model import Job, Waiting
+from netsum_controller.monitoring.paths import Path
+from netsum_controller.state.model import Job, Seat, Waiting
+from netsum_controller.state.store import Store
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN
@@ -87,12 +92,14 @@ def test_a_result_that_others_have_does_not_come_through(
     def told(ahead: int, since: float, at: float) -> Waiting:
         return Waiting(number, first + ahead, 5, LARGE, since, at)
 
-    waits = controller.context.waits
-    waits("resnet", 1, told(0, 5.0, 10.0))
+    def waits(rank: int, report: Waiting) -> None:
+        with controller.context.store.transaction():
+            controller.context.store.set_waiting(rank, report)
+
+    waits(1, told(0, 5.0, 10.0))
     assert "it is slow" in cause(controller), "block 0 may still have been open when it asked"
-    waits("resnet", 0, told(1, 10.0, 10.0))
-    waits("resnet", 0, told(1, 14.0, 14.0))
-    waits("resnet", 1, told(0, 10.0 + later, 10.0 + later))
+    waits(0, told(1, 10.0, 14.0))
+    waits(1, told(0, 10.0 + later, 10.0 + later))
     said = cause(controller)
     assert (f"sends (7 packets have come), and does not get the result of block {first}, which other ranks have" in said) == known
     host, switch_ip = controller.context.topology.hosts["h2"], controller.context.topology.switches["s1"].ip
@@ -102,17 +109,19 @@ def test_a_result_that_others_have_does_not_come_through(
 
 def test_what_a_member_told_in_an_earlier_epoch_is_forgotten(controller: Controller, job: Job) -> None:
     tells(controller, job, 1, 1)
-    assert set(controller.context.waiting_in(job)) == {1}
+    assert set(controller.job("resnet").reports) == {1}
     controller.join("resnet", TOKEN, 1, "b")
-    assert controller.context.waiting_in(controller.job("resnet")) == {}
+    assert controller.job("resnet").reports == {}
 
 
-def test_words_of_many_members_do_not_pile_up(controller: Controller) -> None:
-    for rank in range(5000):
-        controller.context.waits("other", rank, Waiting(1, 1, 1, 1, 0.0, 0.0))
-    controller.context.waits("other", 904, Waiting(1, 1, 1, 1, 0.0, 0.0))
-    assert len(controller.context.waiting) == 4096
-    assert ("other", 904) in controller.context.waiting
+def test_what_a_member_told_is_known_to_other_processes(controller: Controller, job: Job) -> None:
+    """The command line reads the state file, and members talk to the process that serves."""
+    tells(controller, job, 1, 1)
+    tells(controller, job, 1, 1)
+    with closing(Store(controller.context.store.path)) as store:
+        (report,) = store.job("resnet").reports.values()
+    assert (report.block, report.sent, report.octets) == (job.epoch.first_block_id + 1, 5, LARGE)
+    assert report.since <= report.at
 
 
 def count(controller: Controller, switch: FakeSwitch, counter: str, index: int, number: int) -> None:
@@ -142,3 +151,17 @@ def test_only_the_short_last_block_has_come(controller: Controller, switch: Fake
     assert "its packets of 4136 bytes do not come, only smaller ones have" in cause(controller)
     tells(controller, job, 1, 1)
     assert "and none of these packets has come" in cause(controller)
+
+
+def test_a_firewall_before_a_socket() -> None:
+    """Where hosts reach the switch by UDP from anywhere, what is blocked is named by the socket."""
+    topology = star(3, shared=2).filled({"s1": {"endpoint": "10.1.0.9:12000"}})
+    seat = Seat(1, 1, "h2", 20001, joined=True)
+    there = Path(topology, seat, "s1", waiting=Waiting(epoch=1, block=7, sent=5, octets=LARGE, since=0.0, at=9.0))
+    assert there.not_arriving(7).endswith(
+        "none of these packets has come, nor any other, to UDP 10.1.0.9:12000 of switch s1: look for a firewall on the way"
+    )
+    later = {0: Waiting(epoch=1, block=8, sent=1, octets=LARGE, since=1.0, at=9.0)}
+    back = replace(there, packets=12).not_returning(0, later)
+    assert "Look for a firewall on the way or there (it must let in UDP from 10.1.0.9:12000, in answer to what the rank" in back
+    assert "MAC" not in back

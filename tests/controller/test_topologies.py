@@ -11,7 +11,10 @@ from hypothesis import given
 from netsum_controller.cli import cli
 from netsum_controller.config.topologies import fat_tree, leaf_spine, star, to_lines, tree
 from netsum_controller.config.topology import Neighbor, Topology, load_topology, parse_topology
+from netsum_controller.entries import ForwardEntry, SourceGuardEntry
 from netsum_controller.errors import InputError
+from netsum_controller.planning.allocation import ip_to_int
+from netsum_controller.planning.items import switch_items
 from netsum_controller.planning.trees import distances, switch_graph
 
 from tests.controller.graphs import topologies
@@ -156,3 +159,42 @@ def test_links_are_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert row == ["leaf2_spine1", "leaf2", "3", "spine1", "2", "9000", "1000", "Mbit/s"]
     cli(["--topology", file, "topology", "check"], standalone_mode=False)
     assert capsys.readouterr().out == "leafspine2x2x2: 4 switches, 4 hosts, 4 links, no errors\n"
+
+
+SHARED = LINKED.replace('fe"}', 'fe", shared_ports: [1]}', 1).replace(
+    "links:", '  h3: {ip: 10.0.0.3, mac: "02:6e:73:00:00:03", switch: s1, port: 1}\n  h4: {switch: s1, port: 1}\nlinks:'
+)
+
+
+def test_shared_ports() -> None:
+    topology = parse_topology(SHARED)
+    assert [topology.shares_port(host) for host in topology.hosts.values()] == [True, False, True, True]
+    assert parse_topology(topology.to_yaml()) == topology
+    assert topology.on_ports("s1") == {1: "3 hosts", 2: "s2:3", 5: "s2:4", 510: "controller"}
+    items = switch_items(topology, "s1", set())
+    addresses = {ip_to_int(f"10.0.0.{last}") for last in (1, 2, 3, 253, 254)}
+    assert {item.address for item in items if isinstance(item, SourceGuardEntry)} == addresses, "h4 may be at any address"
+    assert {item.eth_dst & 0xFF for item in items if isinstance(item, ForwardEntry)} == {1, 2, 3, 0xFD}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("shared_ports: [1]", "shared_ports: [7]", "8: hosts.h3.port: port 1 of s1 is already that of hosts.h1"),
+        ("shared_ports: [1]", "shared_ports: [1, 2]", "11: links.l1.ports.0: port 2 of s1 is already that of switches.s1"),
+        ("shared_ports: [1]", "shared_ports: [510]", "3: switches.s1.shared_ports.0: must be 509 or less (it is 510)"),
+        ("h4: {switch: s1", "h4: {switch: s2", "9: hosts.h4: ip is missing (only behind a shared port a host may be anywhere)"),
+        ("h4: {switch: s1", "h4: {ip: 10.0.0.3, switch: s1", "9: hosts.h4.ip: 10.0.0.3 is already that of hosts.h3"),
+    ],
+)
+def test_bad_shared_ports(old: str, new: str, error: str) -> None:
+    assert old in SHARED
+    assert refusal(parse_topology, SHARED.replace(old, new, 1)).startswith(f"file.yaml:{error}")
+
+
+def test_a_star_with_hosts_behind_one_port() -> None:
+    topology = star(5, shared=3)
+    assert [host.port for host in topology.hosts.values()] == [1, 2, 3, 3, 3]
+    assert topology.switches["s1"].shared_ports == (3,)
+    with pytest.raises(InputError, match="2 hosts cannot have 3 behind a shared port"):
+        star(2, shared=3)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 from netsum.communicator import Communicator
 
 from tests.threads import PATIENCE, returned
@@ -61,3 +62,36 @@ def allreduce_whole(comm: Communicator, data: Any, **options: Any) -> Any:
         if not comm.report.degraded:
             return got
     raise AssertionError("in twenty calls at once, some rank was late each time")
+
+
+def _some_of_each(comm: Communicator) -> list[Any]:
+    rng = np.random.default_rng(comm.rank)
+    values = rng.standard_normal(20_000).astype(np.float32)
+    whole = np.full(30_000, comm.rank + 1)
+    parts = comm.reduce_scatter(np.arange(4 * comm.size) * (comm.rank + 1), timeout=PATIENCE)
+    return [
+        comm.allreduce(values, exact=True, timeout=PATIENCE),
+        comm.allreduce(values, scale="predicted", timeout=PATIENCE),
+        comm.allreduce(whole, op="max", timeout=PATIENCE),
+        comm.broadcast(whole if comm.rank == 1 else np.empty_like(whole), root=1, timeout=PATIENCE),
+        comm.all_gather(parts, timeout=PATIENCE).ravel(),
+        comm.reduce(whole, root=comm.size - 1, timeout=PATIENCE),
+    ]
+
+
+def check_some_of_each(communicators: Sequence[Communicator]) -> None:
+    """Make calls of several kinds on all ranks, and assert that their results are right and alike."""
+    got = results(on_all(communicators, _some_of_each))
+    size = len(communicators)
+    total = size * (size + 1) // 2
+    values = [np.random.default_rng(rank).standard_normal(20_000).astype(np.float32) for rank in range(size)]
+    exact = np.sum(np.asarray(values, np.float64), axis=0)
+    for comm, (summed, predicted, largest, copied, gathered, reduced) in zip(communicators, got, strict=True):
+        assert np.abs(summed - exact).max() < 1e-5
+        assert np.abs(predicted - exact).max() < 1e-3
+        assert (summed == got[0][0]).all()
+        assert (predicted == got[0][1]).all()
+        assert set(largest) == {size}
+        assert set(copied) == {2}
+        assert (gathered == np.arange(4 * size) * total).all()
+        assert reduced is None if comm.rank != size - 1 else set(reduced) == {total}

@@ -100,15 +100,17 @@ def joined(
     *,
     first: int = 0,
     name: str = "",
+    members: Sequence[str] | None = None,
     here: Sequence[int] | None = None,
     wraps: Mapping[int, Callable[[Transport], Transport]] | None = None,
     **options: Any,
 ) -> Iterator[list[Communicator]]:
     """A new job whose members, or those of its ranks that are ``here``, have joined; deleted afterwards. They are on the hosts
-    from number ``first`` on: on a rootless fabric a host takes part in one job at a time. ``wraps[rank]`` is put around a
-    rank's transport."""
+    from number ``first`` on, unless ``members`` names each one's: on a rootless fabric a host takes part in one job at a time.
+    ``wraps[rank]`` is put around a rank's transport."""
     name = name or f"full-{next(_numbers)}"
-    job = fabric.create_job(JobSpec(name=name, members=tuple(fabric.topology.hosts)[first : first + workers], **options))
+    hosts = tuple(members or tuple(fabric.topology.hosts)[first : first + workers])
+    job = fabric.create_job(JobSpec(name=name, members=hosts, **options))
     wraps = wraps or {}
     communicators: list[Communicator] = []
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,14 +20,20 @@ class Controller(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
         self.answers: list[tuple[int, Any]] = []
         self.asked: list[tuple[str, str, str | None, Any]] = []
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"{self._scheme}://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that dislikes the certificate closes the connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -52,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def canned() -> Iterator[Controller]:
+def canned(tls: ssl.SSLContext | None = None) -> Iterator[Controller]:
     """A controller that listens."""
-    with Controller() as server, meanwhile(partial(server.serve_forever, 0.01), server.shutdown):
+    with Controller(tls) as server, meanwhile(partial(server.serve_forever, 0.01), server.shutdown):
         yield server

@@ -37,10 +37,16 @@ def descriptor(rank: int, workers: int, **changes: Any) -> Descriptor:
     return Descriptor(**{**fields, **changes})
 
 
+def key_of(rank: int, epoch: int) -> str:
+    """The key of a member that has one."""
+    return f"{epoch:08x}{rank + 1:08x}"
+
+
 def job(first: Descriptor) -> Job:
     """The items that the controller would install for the job of this descriptor."""
     slots = 1 << (2 * first.window - 1).bit_length()
-    members = tuple(Member(rank, rank + 1, FIRST_UDP_PORT + rank, rank) for rank in range(first.workers))
+    keys = [int(key_of(rank, first.epoch), 16) if first.key else 0 for rank in range(first.workers)]
+    members = tuple(Member(rank, rank + 1, FIRST_UDP_PORT + rank, rank, key=key) for rank, key in enumerate(keys))
     return Job(first.epoch, first.first_block_id, slots, 0, members)
 
 

@@ -25,7 +25,7 @@ from netsum.errors import (
 )
 
 from tests.hosts.calls import allreduce, data, good, on_each, ranks
-from tests.hosts.combiners import combiner  # noqa: F401 - each test by a switch and without
+from tests.hosts.combiners import BY_SWITCH, combiner  # noqa: F401 - each test by a switch and without
 from tests.hosts.forking import outcome as outcome_of
 from tests.hosts.network import JOB_ID, MemoryNetwork
 from tests.hosts.stragglers import one_late, stragglers
@@ -344,7 +344,7 @@ def test_in_calls_with_predicted_scales_too(combiner: str) -> None:  # noqa: F81
         for _ in range(3):
             assert good(run({})).tolist() == [2.0] * 3000
             assert [type(each) for each in run({"out": READ_ONLY})] == [AbortedError, UnsupportedError]
-        told = AbortedError if combiner == "switch" else MismatchError
+        told = AbortedError if combiner in BY_SWITCH else MismatchError
         assert [type(each) for each in run({}, ones * 1j)] == [told, UnsupportedError]
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from netsum import Communicator, wait_all
 from netsum.collectives.pipeline import BlockPipeline
 from netsum.core.switch_endpoint import SwitchEndpoint
+from netsum.intranode.leader_endpoint import LeaderEndpoint
 from netsum.peers.peer_endpoint import PeerEndpoint
 from netsum.wire.schema import HEADER_BYTES
 from netsum_testbed.verify.cells import COLLECTIVES, KINDS, CallKind, Cell
@@ -190,6 +191,7 @@ def test_out_is_written_before_the_end_only_if_x_survives_an_error(dtype: str, m
 def payloads(comm: Communicator) -> list[bytes]:
     """Of the contributions that the rank keeps."""
     endpoint = comm._endpoint
+    endpoint = endpoint._own if isinstance(endpoint, LeaderEndpoint) else endpoint
     assert isinstance(endpoint, PeerEndpoint | SwitchEndpoint)
     if isinstance(endpoint, PeerEndpoint):
         return [bytes(block.payload) for block in endpoint._blocks.values()]

@@ -1,11 +1,14 @@
-"""The contract of every endpoint (:class:`netsum.core.endpoint.Endpoint`), with a switch and without."""
+"""The contract of every endpoint (:class:`netsum.core.endpoint.Endpoint`), with a switch, with one after the ranks of a host, and
+without."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 from netsum.core.blocks import ID_MASK, Block, id_distance
@@ -13,6 +16,9 @@ from netsum.core.endpoint import Endpoint
 from netsum.core.endpoint_factory import open_endpoint, resume_endpoint
 from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.descriptor import Descriptor
+from netsum.intranode.group import LocalGroup
+from netsum.intranode.leader_endpoint import LeaderEndpoint
+from netsum.intranode.member_endpoint import MemberEndpoint
 from netsum.peers import peer_endpoint
 from netsum.peers.peer_endpoint import PeerEndpoint
 from netsum.transports import InMemoryTransport
@@ -21,12 +27,36 @@ from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
 
 from tests.hosts.network import MemoryNetwork, descriptor
 from tests.hosts.peers import PeerNetwork, peer_descriptor
+from tests.hosts.shared_hosts import HostNetwork, Hosts
 
 WINDOW = 8
-# The types are the contract's first half: mypy holds both to the Protocol.
-KINDS: dict[str, tuple[Callable[[Descriptor], Endpoint], Callable[..., Descriptor], type[MemoryNetwork | PeerNetwork]]] = {
-    "switch": (SwitchEndpoint, descriptor, MemoryNetwork),
-    "others": (PeerEndpoint, peer_descriptor, PeerNetwork),
+
+
+class Kind(NamedTuple):
+    """An endpoint, its descriptors, a network of them, and which rank of how many it is. The types are the contract's first half:
+    mypy holds all to the Protocol."""
+
+    endpoint: Callable[[Descriptor], Endpoint]
+    descriptor: Callable[..., Descriptor]
+    network: type[MemoryNetwork | PeerNetwork]
+    rank: int = 0
+
+    workers: int = 2
+
+    def describe(self, **changes: Any) -> Descriptor:
+        return self.descriptor(self.rank, self.workers, **changes)
+
+
+def of_a_pair(rank: int, workers: int, **changes: Any) -> Descriptor:
+    """The descriptor of a rank where ranks 0 and 1 are on one host."""
+    return Hosts.pairs(workers).shared(descriptor(rank, workers, **changes))
+
+
+KINDS: dict[str, Kind] = {
+    "switch": Kind(SwitchEndpoint, descriptor, MemoryNetwork),
+    "leader": Kind(LeaderEndpoint, of_a_pair, HostNetwork, 0, 3),
+    "member": Kind(MemberEndpoint, of_a_pair, HostNetwork, 1, 3),
+    "others": Kind(PeerEndpoint, peer_descriptor, PeerNetwork),
 }
 
 
@@ -35,10 +65,23 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(autouse=True)
+def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the memory and sockets of ranks that share them."""
+    with contextlib.ExitStack() as stack:
+        init = LocalGroup.__init__
+
+        def made(group: LocalGroup, each: Descriptor) -> None:
+            init(group, each)
+            stack.callback(group.close)
+
+        monkeypatch.setattr(LocalGroup, "__init__", made)
+        yield
+
+
 def make(kind: str, **changes: object) -> Endpoint:
-    """The window of rank 0 of 2."""
-    make_endpoint, describe, _ = KINDS[kind]
-    return make_endpoint(describe(0, 2, window=WINDOW, **changes))
+    """The window of one rank."""
+    return KINDS[kind].endpoint(KINDS[kind].describe(window=WINDOW, **changes))
 
 
 def block(number: int = 0, **changes: object) -> Block:
@@ -49,11 +92,10 @@ def block(number: int = 0, **changes: object) -> Block:
 
 
 def test_a_descriptor_opens_the_window_of_its_kind(kind: str) -> None:
-    make_endpoint, describe, _ = KINDS[kind]
-    endpoint = open_endpoint(describe(0, 2))
-    assert type(endpoint) is make_endpoint
-    assert endpoint.combiner == kind
-    assert endpoint.active_size == 2
+    endpoint = open_endpoint(KINDS[kind].describe())
+    assert type(endpoint) is KINDS[kind].endpoint
+    assert endpoint.combiner == ("others" if kind == "others" else "switch")
+    assert endpoint.active_size == KINDS[kind].workers
 
 
 def test_serials_and_ids_count_from_the_first_block(kind: str) -> None:
@@ -97,33 +139,35 @@ def test_what_was_submitted_can_be_had_again(kind: str) -> None:
 
 @pytest.mark.parametrize("following", list(KINDS))
 def test_an_epoch_goes_on_with_either_kind(kind: str, following: str) -> None:
-    endpoint, (make_endpoint, describe, _) = make(kind), KINDS[following]
+    endpoint, next_kind = make(kind), KINDS[following]
     blocks = [block(number) for number in range(WINDOW)]
     for each in blocks:
         endpoint.submit(each)
     endpoint.poll(0.0)
     stats = endpoint.stats
-    resumed = resume_endpoint(endpoint, describe(0, 2, window=WINDOW, first_block_id=endpoint.block_id(2)))
+    resumed = resume_endpoint(endpoint, next_kind.describe(window=WINDOW, first_block_id=endpoint.block_id(2)))
     assert resumed is not None
-    assert type(resumed) is make_endpoint
+    assert type(resumed) is next_kind.endpoint
     assert resumed.stats is stats
     assert stats.resumes == 1
     assert resumed.queued == WINDOW - 2
     assert resumed.blocks_from(endpoint.block_id(2)) == blocks[2:]
-    assert resume_endpoint(make(kind), describe(0, 2, first_block_id=99)) is None
+    assert resume_endpoint(make(kind), next_kind.describe(first_block_id=99)) is None
 
 
 def test_a_job_that_comes_back_to_a_switch_has_another_id() -> None:
-    """A member may learn of it only then, and never of the epoch in which the members combined."""
-    make_endpoint, describe, _ = KINDS["switch"]
-    endpoint = make_endpoint(describe(0, 2))
-    endpoint.submit(block())
-    endpoint.poll(0.0)
-    there = replace(describe(0, 2), job_id=describe(0, 2).job_id + 1)
-    resumed = resume_endpoint(endpoint, there)
-    assert resumed is not None
-    (packet,) = resumed.poll(0.0)
-    assert parse_header(b"".join(packet)[:HEADER_BYTES]).job_id == there.job_id
+    """A member may learn of it only then, and never of the epoch in which the members combined. Likewise, a source whose number
+    is another, because ranks share hosts otherwise."""
+    before = descriptor(0, 2)
+    for there in (replace(before, job_id=before.job_id + 1), replace(before, src_id=before.src_id + 1)):
+        endpoint = SwitchEndpoint(before)
+        endpoint.submit(block())
+        endpoint.poll(0.0)
+        resumed = resume_endpoint(endpoint, there)
+        assert resumed is not None
+        (packet,) = resumed.poll(0.0)
+        header = parse_header(b"".join(packet)[:HEADER_BYTES])
+        assert (header.job_id, header.src_id) == (there.job_id, there.src_id)
 
 
 @pytest.mark.parametrize("packet", [b"", b"\0", b"\xff" * 16, bytes(300)])
@@ -167,16 +211,17 @@ def test_it_says_whom_it_waits_for_or_that_only_the_controller_can(kind: str) ->
         assert known is not None
         sentence, ranks = known
         assert sentence
-        assert set(ranks) <= {1}
+        assert set(ranks) <= {1 - KINDS[kind].rank}
     assert not endpoint.polls_controller or kind == "others"
 
 
 def test_every_result_comes_once_and_in_the_same_bits(kind: str) -> None:
     """Two windows over a network in memory: more blocks than a window, and each result once on each."""
-    make_endpoint, _, make_network = KINDS[kind]
-    network = make_network(2, window=WINDOW)
-    endpoints = [make_endpoint(each) for each in network.descriptors]
-    got: list[list[tuple[int, bytes]]] = [[], []]
+    workers = KINDS[kind].workers
+    network = KINDS[kind].network(workers, window=WINDOW)
+    endpoints = [open_endpoint(each) for each in network.descriptors]
+    transports = [each.attach(link) for each, link in zip(endpoints, network.transports, strict=True)]
+    got: list[list[tuple[int, bytes]]] = [[] for _ in range(workers)]
     for rank, endpoint in enumerate(endpoints):
         for number in range(3 * WINDOW):
 
@@ -185,11 +230,11 @@ def test_every_result_comes_once_and_in_the_same_bits(kind: str) -> None:
 
             endpoint.submit(block(number, on_result=record))
     while any(endpoint.base < 3 * WINDOW for endpoint in endpoints):
-        for endpoint, transport in zip(endpoints, network.transports, strict=True):
+        for endpoint, transport in zip(endpoints, transports, strict=True):
             transport.send(endpoint.poll(time.monotonic()))
             for packet in transport.recv(0.0):
                 endpoint.receive([packet], time.monotonic())
-    assert sorted(got[0]) == sorted(got[1])
+    assert all(sorted(each) == sorted(got[0]) for each in got)
     assert [each for each, _ in sorted(got[0])] == [endpoints[0].block_id(serial) for serial in range(3 * WINDOW)]
-    assert sorted(got[0])[7][1] == (2 * 0x07070707).to_bytes(4, "big") * (CHUNK_BYTES // 4)
+    assert sorted(got[0])[7][1] == (workers * 0x07070707).to_bytes(4, "big") * (CHUNK_BYTES // 4)
     assert all(endpoint.prefix == endpoint.base == endpoint.next_serial and not endpoint.queued for endpoint in endpoints)

@@ -14,7 +14,7 @@ from netsum.descriptor import Descriptor
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Outcome
 
-from tests.hosts.network import FIRST_UDP_PORT, JOB_ID, contribution, descriptor, job, reply_bytes
+from tests.hosts.network import FIRST_UDP_PORT, JOB_ID, contribution, descriptor, job, key_of, reply_bytes
 from tests.hosts.test_switch_endpoint import Host
 from tests.model.rules import SwitchModel
 
@@ -45,10 +45,11 @@ class Member(Host):
 class Story:
     """A network that misbehaves, a switch that restarts, and a controller that restores its job."""
 
-    def __init__(self, seed: int, workers: int, blocks: int, size: int, first: int) -> None:
+    def __init__(self, seed: int, workers: int, blocks: int, size: int, first: int, *, keyed: bool = False) -> None:
         self.random = random.Random(seed)
         self.values = [[self.random.randrange(1 << 20) for _ in range(blocks)] for _ in range(workers)]
-        described = [descriptor(rank, workers, window=size, first_block_id=first) for rank in range(workers)]
+        keys = [key_of(rank, 7) if keyed else "" for rank in range(workers)]
+        described = [descriptor(rank, workers, window=size, first_block_id=first, key=key) for rank, key in enumerate(keys)]
         self.hosts = [Member(each, mine) for each, mine in zip(described, self.values, strict=True)]
         self.epoch, self.first, self.ports = described[0].epoch, first, FIRST_UDP_PORT
         self.whole = job(described[0])
@@ -58,6 +59,7 @@ class Story:
         self.flying: list[Flying] = []
         self.now = 0.0
         self.restarts = 0
+        self.keyed = keyed
         self.refused: set[Outcome | None] = set()
 
     def restart(self) -> None:
@@ -79,10 +81,15 @@ class Story:
             if len(self.needs) < len(self.hosts):
                 return
             self.first = min(self.needs.values(), key=lambda need: (need - self.first) & MASK)
-            members = tuple(each._replace(udp_port=self.ports + each.rank) for each in self.whole.members)
+            keys = [int(key_of(each.rank, self.epoch), 16) if self.keyed else 0 for each in self.whole.members]
+            members = tuple(
+                each._replace(udp_port=self.ports + each.rank, key=key)
+                for each, key in zip(self.whole.members, keys, strict=True)
+            )
             self.switch.jobs[JOB_ID] = self.whole._replace(epoch=self.epoch, first_block_id=self.first, members=members)
             self.waiting = False
-        assert host.endpoint.resume(self.first), "a contribution that is needed again is gone"
+        key = key_of(rank, self.epoch) if self.keyed else ""
+        assert host.endpoint.resume(self.first, key=key), "a contribution that is needed again is gone"
         host.epoch, host.port, host.asking = self.epoch, self.ports + rank, False
 
     def poll(self, rank: int) -> None:
@@ -111,6 +118,8 @@ class Story:
         done = host.endpoint.idle and host.epoch != self.epoch  # its next call would tell it
         if (host.asking or done) and rng.random() < 0.5:
             self.ask(rank)
+        if self.keyed and rng.random() < 0.02:  # the network gives it another address
+            host.port += 10_000
         self.poll(rank)
         if self.flying and rng.random() < 0.9:
             packet = self.flying.pop(rng.randrange(min(len(self.flying), 12)))
@@ -136,11 +145,12 @@ class Story:
     st.sampled_from([0, 4096, 2**32 - 20]),
     st.sampled_from([0.0, 0.1, 0.3]),
     st.lists(st.integers(1, 400), max_size=5),
+    st.booleans(),
 )
 def test_results_are_exact_and_come_once_whenever_the_switch_restarts(
-    seed: int, workers: int, blocks: int, size: int, first: int, loss: float, pauses: list[int]
+    seed: int, workers: int, blocks: int, size: int, first: int, loss: float, pauses: list[int], keyed: bool
 ) -> None:
-    story = Story(seed, workers, blocks, size, first)
+    story = Story(seed, workers, blocks, size, first, keyed=keyed)
     for pause in pauses:
         for _ in range(pause):
             story.step(loss)
@@ -153,7 +163,7 @@ def test_results_are_exact_and_come_once_whenever_the_switch_restarts(
     for host in story.hosts:
         assert host.got == {serial: sum(mine[serial] for mine in story.values) for serial in range(blocks)}
         assert host.endpoint.stats.malformed == 0
-    assert story.refused <= {Outcome.UNKNOWN_JOB, Outcome.WRONG_PORT}
+    assert story.refused <= {Outcome.UNKNOWN_JOB, Outcome.BAD_KEY if keyed else Outcome.WRONG_PORT}
     assert all(host.endpoint.stats.resumes <= story.restarts for host in story.hosts)
 
 

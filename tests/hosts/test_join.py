@@ -12,20 +12,20 @@ import pytest
 from netsum.controller_client import ControllerClient
 from netsum.descriptor import Descriptor, MemberLink
 from netsum.errors import CallTimeoutError, JoinError, NotReadyError, UnauthorizedError, UnknownRankError
-from netsum.settings import DEFAULT_CALL_TIMEOUT, RANKS, Environment
+from netsum.settings import DEFAULT_CALL_TIMEOUT, RANKS, SIZES, Environment
 from netsum.transports import InMemoryTransport
 
 from tests.hosts.canned import CUT, Controller, canned
 from tests.hosts.network import descriptor
 
-VARIABLES = ("JOB", "RANK", "TOKEN", "CONTROLLER", "DESCRIPTOR", "TIMEOUT")
+VARIABLES = ("JOB", "RANK", "TOKEN", "CONTROLLER", "DESCRIPTOR", "TIMEOUT", "JOIN")
 
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(f"NETSUM_{name}", raising=False)
-    for name in RANKS:
+    for name in (*RANKS, *SIZES):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -189,7 +189,16 @@ def test_what_is_missing_is_named_with_its_variable() -> None:
         netsum.join(rank=0, controller="http://127.0.0.1:1")
 
 
-@pytest.mark.parametrize(("name", "value"), [*((name, "first") for name in RANKS), ("RANK", "1.5"), ("NETSUM_TIMEOUT", "soon")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, "first") for name in (*RANKS, *SIZES)),
+        *((name, "0") for name in SIZES),
+        ("RANK", "1.5"),
+        ("WORLD_SIZE", "-2"),
+        ("NETSUM_TIMEOUT", "soon"),
+    ],
+)
 def test_a_variable_that_makes_no_sense_is_named(name: str, value: str) -> None:
     with pytest.raises(JoinError, match=name):
         Environment.read({name: value})
@@ -210,6 +219,30 @@ def test_a_variable_that_makes_no_sense_is_named(name: str, value: str) -> None:
 )
 def test_the_rank_comes_from_whatever_has_started_the_process(variables: dict[str, str], rank: int | None) -> None:
     assert Environment.read(variables).rank == rank
+
+
+@pytest.mark.parametrize(
+    ("variables", "size"),
+    [
+        ({"NETSUM_SIZE": "2", "WORLD_SIZE": "4"}, 2),
+        ({"WORLD_SIZE": "8", "RANK": "7", "SLURM_NTASKS": "2"}, 8),  # torchrun on each node, started by srun
+        ({"OMPI_COMM_WORLD_SIZE": "4", "SLURM_NTASKS": "1"}, 4),
+        ({"MV2_COMM_WORLD_SIZE": "2", "PMI_SIZE": "2"}, 2),
+        ({"PMI_SIZE": "3"}, 3),
+        ({"SLURM_NTASKS": "5"}, 5),
+        ({"NETSUM_SIZE": ""}, None),
+    ],
+)
+def test_the_size_comes_from_the_same_launchers(variables: dict[str, str], size: int | None) -> None:
+    assert Environment.read(variables).size == size
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_job_of_another_size_is_left_again(controller: Controller, size: int) -> None:
+    controller.answers = [(200, OURS), (200, {})]
+    with pytest.raises(JoinError, match=f"job 'test' has 3 ranks, and this program runs as {size}: start as many processes"):
+        join(controller, size=size)
+    assert [path.rpartition("/")[2] for _, path, _, _ in controller.asked] == ["join", "leave"]
 
 
 def write(path: Path, rank: int, **changes: Any) -> None:

@@ -186,7 +186,7 @@ def test_a_rank_that_waits_for_the_controller_says_so(
         raise ConnectionRefusedError(111, "connection refused")
 
     url = "http://127.0.0.1:1"
-    assert ControllerRequests(url, None, url, "job 'j', rank 0").until(float("inf"), ask) == "an answer"
+    assert ControllerRequests("", None, url, "job 'j', rank 0").until(float("inf"), ask) == "an answer"
     for line in said.splitlines():
         assert re.fullmatch(r"netsum: job 'j', rank 0: waiting for \d+ s: the controller at http://127\.0\.0\.1:1 .+", line)
 

@@ -133,7 +133,7 @@ class Asked:
         return answer
 
 
-ASKED = (Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.OUT_OF_WINDOW)
+ASKED = (Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.BAD_KEY, Outcome.STALE, Outcome.OUT_OF_WINDOW)
 
 
 def test_only_what_a_new_epoch_explains_is_asked_about() -> None:

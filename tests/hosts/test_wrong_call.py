@@ -20,7 +20,7 @@ from netsum.errors import (
 )
 
 from tests.hosts.calls import allreduce, closing_all, good, on_each
-from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
+from tests.hosts.combiners import BY_SWITCH, combiner, make_network  # noqa: F401 - each test by a switch and without
 
 Call = Callable[[Communicator], Any]
 
@@ -113,7 +113,7 @@ def test_the_others_are_told_whatever_is_wrong(kind: str, combiner: str) -> None
         outcomes = one_wrong(communicators, wrong, call)
         told, own = {type(outcomes[rank]) for rank in (0, 2)}, outcomes[WRONG_RANK]
         many = kind not in ("predicted, one block", "exact, one block", "agreed") or "exact call" in name
-        ended = told == {MismatchError} and combiner != "switch" and many
+        ended = told == {MismatchError} and combiner not in BY_SWITCH and many
         assert ended or told == {AbortedError}, (name, outcomes)
         assert isinstance(own, error) or (ended and isinstance(own, MismatchError)), (name, own)
         if ended:
@@ -134,7 +134,7 @@ def test_where_every_rank_is_wrong_the_call_takes_one_id(combiner: str) -> None:
         before = communicators[0]._endpoint.submitted
         wrong = [WRONG["out of a predicted call"], WRONG["type"], WRONG["timeout of an exact call"]]
         outcomes = on_each(communicators, lambda comm: wrong[comm.rank][0](comm))
-        if combiner == "switch":
+        if combiner in BY_SWITCH:
             assert [type(each) for each in outcomes] == [error for _, error in wrong]
             assert [comm._endpoint.submitted - before for comm in communicators] == [1] * 3
             still_works(communicators, KINDS["predicted, one block"])

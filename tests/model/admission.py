@@ -6,6 +6,7 @@ from __future__ import annotations
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, MAX_CHUNKS, MEMBER_STATUSES, VERSION, Hop, Lane, Op, Outcome, Status
 
+from tests.model.flags import ALL_RULES, Rules
 from tests.model.state import Job, Member, Packet
 
 _STATUSES = frozenset(Status)
@@ -19,7 +20,6 @@ def malformed(packet: Packet) -> bool:
         or h.reserved_flags != 0
         or h.reserved_cnt != 0
         or h.reserved != 0
-        or h.key != 0
         or h.lane > Lane.L64
         or (h.lane_cnt != 0 and payload_bytes != h.payload_bytes)
         or len(packet.payload) > MAX_CHUNKS
@@ -44,7 +44,7 @@ def _claims(h: Header) -> bool:
     return h.hop == Hop.UP and h.op == Op.COPY and h.status == Status.OK and h.data_cnt > 0
 
 
-def admission(packet: Packet, job: Job | None) -> Outcome | None:
+def admission(packet: Packet, job: Job | None, rules: Rules = ALL_RULES) -> Outcome | None:
     """The reason why a packet does not come as far as a slot, or None."""
     h = packet.header
     if malformed(packet):
@@ -55,8 +55,13 @@ def admission(packet: Packet, job: Job | None) -> Outcome | None:
     at = member or parent
     if at is None:
         return Outcome.NOT_MEMBER
-    if packet.udp_port != at.udp_port:
+    if member and member.key:
+        if h.key != member.key and rules.checks_key:
+            return Outcome.BAD_KEY
+    elif packet.udp_port != at.udp_port:
         return Outcome.WRONG_PORT
+    elif h.key:
+        return Outcome.MALFORMED
     return Outcome.MALFORMED if (_is_no_partial(member, h) if member else _is_no_result(h)) else None
 
 

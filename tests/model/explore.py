@@ -26,7 +26,7 @@ from typing import NamedTuple
 from tests.model import host as host_rules
 from tests.model import truth
 from tests.model.host import Host
-from tests.model.rules import ID_MASK, Job, Packet, Record
+from tests.model.rules import ID_MASK, Job, Packet, Record, Reply
 from tests.model.safety import Safety
 from tests.model.scenario import Epoch, Scenario
 from tests.model.search import search
@@ -77,12 +77,19 @@ class Explorer:
         epoch = Epoch(
             switch_restarts=scenario.switch_restarts,
             moves=scenario.moves,
+            rebinds=scenario.rebinds,
             replacements=scenario.replacements,
             state_losses=scenario.state_losses,
             mortals=scenario.mortals,
         )
         switches = tuple(self.by.switches.number(Switch(job)) for job in scenario.jobs(1, scenario.first_block_id))
-        return self._world(switches, scenario.hosts(0, 1), epoch, 0)
+        hosts, forged = scenario.hosts(0, 1), 0
+        for item in scenario.forgeries(hosts) if scenario.forger else ():
+            number = self.by.packets.number(item)
+            forged |= 1 << number
+            if isinstance(item, Reply):
+                self.by.to_host[item.port - 1] |= 1 << number
+        return self._world(switches, hosts, epoch, forged)
 
     def _world(self, switches: tuple[int, ...], hosts: tuple[Host, ...], epoch: Epoch, network: int) -> World:
         numbers = tuple(self.by.hosts.number(host) for host in hosts)
@@ -147,6 +154,8 @@ class Explorer:
         if epoch.moves and epoch.reports is None and not epoch.away:
             reports = tuple(None for _ in world.hosts)
             yield "the job moves", world._replace(epoch=epoch._replace(moves=epoch.moves - 1, reports=reports))
+        if epoch.rebinds and self.by.hosts.items[world.hosts[0]].udp_port > 0:
+            yield "rank 0 has another address", self._rebind(world)
         yield from self._reports(world)
         if epoch.replacements and epoch.reports is None and not epoch.away:
             yield "rank 0 is replaced", self._replace_rank(world)
@@ -160,6 +169,11 @@ class Explorer:
                 yield f"rank {rank} is evicted", self._evict(world, rank)
         for rank in epoch.away:
             yield f"rank {rank} joins the new run", self._follow(world, rank)
+
+    def _rebind(self, world: World) -> World:
+        host = self.by.hosts.number(host_rules.rebind(self.by.hosts.items[world.hosts[0]]))
+        epoch = world.epoch._replace(rebinds=world.epoch.rebinds - 1)
+        return self._pruned(world._replace(hosts=(host, *world.hosts[1:]), epoch=epoch))
 
     def _restart(self, world: World, number: int) -> World:
         """A switch loses everything; without the rule it gets its old tables back and no rank is told."""
@@ -265,7 +279,7 @@ class Explorer:
         windows on."""
         if not world.epoch.resumed or not self.scenario.epoch_rules.no_eviction_after_resume:
             return True
-        job, slots, _ = self.by.switches.items[world.switches[0]]
+        job, slots, *_ = self.by.switches.items[world.switches[0]]
         assert job is not None
         record = dict(slots).get(job.slot_base, Record())
         ahead = (record.block_id - job.first_block_id) & ID_MASK
@@ -293,7 +307,9 @@ class Explorer:
         """True if every rank comes to the end when nothing more is lost and no more disaster strikes. Where a rank may
         be late and the controller scans, that must do: a member sends again once (or so often as the scenario says), and then
         only what it is asked for."""
-        epoch = epoch._replace(switch_restarts=0, moves=0, told=frozenset(), replacements=0, state_losses=0, mortals=())
+        epoch = epoch._replace(
+            switch_restarts=0, moves=0, rebinds=0, told=frozenset(), replacements=0, state_losses=0, mortals=()
+        )
         world = World(switches, hosts, epoch, 0)
         scanned = self.scenario.partial and self.scenario.scanner
         sent, rounds = [0] * len(hosts), 1

@@ -34,6 +34,11 @@ class Rules:
     newest_block_moves: bool = True  # a scan looks at the window up to the newest_block block; off: at the first window
     progress_of_this_epoch: bool = True  # what was kept in another epoch is forgotten
 
+    # Of members that are known by their keys.
+    checks_key: bool = True
+    latest_address: bool = True  # off: the first address from which the key came is kept
+    address_of_this_epoch: bool = True  # off: one that was learned in another epoch is used
+
     # Of trees.
     only_roots_make_results: bool = True  # off: a leaf's sum is a result
     freezes: bool = True  # nothing is added to a partial that was sent

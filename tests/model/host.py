@@ -20,6 +20,8 @@ from tests.model.rules import ID_MASK, Packet, Payload, Reply
 JOB_ID = 1
 LANE = Lane.L32
 LANES = CHUNK_BYTES >> LANE
+REBOUND = 1000
+"""From an address to the next one that a network gives a host."""
 
 
 class Phase(IntEnum):
@@ -115,6 +117,7 @@ class HostRules:
     opening_holds_own_mark: bool = True  # who finds another process's mark in the place of its own has come with a used file
     lost_is_settled: bool = True  # in a job that degrades, a rank goes on without a result that is gone
     early_is_no_result: bool = True  # a COPY's payload that comes ahead of the result; off: it is the result
+    checks_key: bool = True  # a packet without the member's own key is not the switch's
     lost_opening_ends: bool = True  # but not without that of a call's opening; off: as if the call took all its ids
 
 
@@ -127,7 +130,7 @@ class Host(NamedTuple):
     rank: int
     program: tuple[Call, ...]
     window: int
-    udp_port: int  # negative: closed, between two epochs or for ever
+    udp_port: int  # negative: closed, between two epochs or for ever; with a key: where the network has it at present
     origin: int = 0
     run: int = 0
     first: int = 0  # first index of this epoch
@@ -140,6 +143,7 @@ class Host(NamedTuple):
     mismatched: bool = False  # refused: its call is not the others'
     ended: bool = False  # has seen MISMATCH on a result, or its epoch cannot go on
     degrades: bool = False  # the job's blocks age out
+    key: int = 0  # in this epoch; 0: the member is known by its address
     stopped: bool = False  # begins no block: another epoch is about to resume its own, and it has reported
     dead: bool = False
     broken: str = ""  # what must never happen
@@ -264,6 +268,11 @@ def _decided(host: Host) -> Host:
     return host._replace(plan=(*host.plan[: host.sent], todo._replace(phase=Phase.ABORTED), *host.plan[host.sent + 1 :]))
 
 
+def key_of(udp_port: int) -> int:
+    """The key of a member that has this UDP port in an epoch."""
+    return 1 << 40 | udp_port
+
+
 def exponent_of(call: Call) -> int:
     """The value that a rank brings to the exponent round of a call."""
     return 1 + max(call.misfits, default=0)
@@ -304,6 +313,7 @@ def contribution(host: Host, index: int, rules: HostRules = ALL_HOST_RULES) -> P
         dest=call.dest,
         data_cnt=int(value is not None),
         call_fingerprint=0 if status == Status.ABORT and rules.abort_names_no_call else call.kind,
+        key=host.key,
     )
     room = int(index in host.fetching or not (status != Status.OK or call.bare))
     congested = int(todo.phase == Phase.DATA and todo.offset in call.congested)
@@ -325,10 +335,13 @@ def is_asked(reply: Reply) -> bool:
     return h.status == Status.AGAIN or (h.status == Status.OK and h.data_cnt > 0 and h.lane_cnt == 0)
 
 
+_OF_ANOTHER_EPOCH = (Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.BAD_KEY)
+
+
 def _refused(host: Host, index: int, reason: int) -> Host:
     if reason == Outcome.FINGERPRINT_MISMATCH:
         return host._replace(mismatched=True)
-    if reason in (Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT):
+    if reason in _OF_ANOTHER_EPOCH:
         return host  # asked again, or a new epoch has begun: the controller tells
     return host._replace(broken=f"block {index} is refused: {Outcome(reason).name}")
 
@@ -402,7 +415,7 @@ def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host
     """Take a packet that came to the host's socket."""
     h = reply.header
     index = (h.block_id - host.origin) & ID_MASK
-    if host.ended or reply.udp_port != host.udp_port:
+    if host.ended or reply.udp_port != host.udp_port or (h.key != host.key and rules.checks_key):
         return host
     if h.early and rules.early_is_no_result and h.status == Status.OK:
         return _early(host, index, h, reply.payload)
@@ -434,7 +447,7 @@ def is_dead(host: Host, reply: Reply, *, ports_come_again: bool) -> bool:
             return True
     elif reply.udp_port != host.udp_port:
         return False
-    if reply.header.status == Status.REFUSED and reply.header.reason <= Outcome.WRONG_PORT:
+    if reply.header.status == Status.REFUSED and reply.header.reason in _OF_ANOTHER_EPOCH:
         return True
     settled = index in host.settled and host.results[index] is not None
     return settled and receive(host, reply) == host and not ports_come_again
@@ -443,6 +456,11 @@ def is_dead(host: Host, reply: Reply, *, ports_come_again: bool) -> bool:
 def kept_from(host: Host, rules: HostRules = ALL_HOST_RULES) -> int:
     """The first index whose contribution the host still has."""
     return max(0, host.prefix - host.window + (0 if rules.keep_window else 1))
+
+
+def rebind(host: Host) -> Host:
+    """Have another address from now on: a NAT has forgotten the last one."""
+    return host._replace(udp_port=host.udp_port + REBOUND)
 
 
 def leave(host: Host) -> Host:
@@ -465,5 +483,12 @@ def rejoin(host: Host, udp_port: int, first: int, rules: HostRules = ALL_HOST_RU
     if first < kept_from(host, rules):
         return host._replace(broken=f"block {first} is needed again and its contribution is gone")
     settled = frozenset() if rules.rewind else frozenset(range(host.prefix))
-    host = host._replace(udp_port=udp_port, first=first, settled=settled, fetching=frozenset(), early=frozenset())
+    host = host._replace(
+        udp_port=udp_port,
+        key=key_of(udp_port) if host.key else 0,
+        first=first,
+        settled=settled,
+        fetching=frozenset(),
+        early=frozenset(),
+    )
     return advance(host._replace(stopped=False), rules)

@@ -35,7 +35,11 @@ def result_for(member: Member, packet: Packet, record: Record, rules: Rules = AL
     OK and the packet that brings it about came with room for it. A child switch gets it whole, whomever it is for."""
     fits = record.status == Status.OK and 0 < record.chunks <= len(packet.payload)
     fits &= record.data_cnt > 0 or not rules.uncounted_is_no_result
-    for_it = record.dest in (EVERYONE, member.rank) or (member.switch and rules.whole_between_switches)
+    for_it = (
+        record.dest == EVERYONE
+        or 0 <= record.dest - member.rank < member.workers
+        or (member.switch and rules.whole_between_switches)
+    )
     header = header_of(packet.header.job_id, record)._replace(
         age_op=_age_op(member, record, rules),
         final=packet.header.final,
@@ -79,6 +83,7 @@ def answers(job: Job, packet: Packet, record: Record, status: Status) -> tuple[R
         lane=record.lane if again else packet.header.lane,
         data_cnt=0,
         status=int(status),
+        key=0,
     )
     return tuple(
         Reply(
@@ -133,4 +138,4 @@ def is_query(header: Header) -> bool:
 
 def is_told(outcome: Outcome) -> bool:
     """True if the sender of such a packet gets an answer: STALE or the reason of a refusal."""
-    return outcome == Outcome.STALE or Outcome.UNKNOWN_JOB <= outcome <= Outcome.UNSUPPORTED
+    return outcome == Outcome.STALE or Outcome.UNKNOWN_JOB <= outcome <= Outcome.BAD_KEY

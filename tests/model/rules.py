@@ -220,10 +220,13 @@ class SwitchModel:
     outcomes: dict[tuple[int, Outcome], int] = field(default_factory=dict)
     rules: Rules = ALL_RULES
     job_progress: dict[int, Progress] = field(default_factory=dict)
+    addresses: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """By job and source id: the epoch in which a member's key came, and the UDP port from which it came last."""
 
     def step(self, packet: Packet, *, old: bool = False) -> Step:
         """Take one packet; changes the state in place. ``old``: its block began long enough ago to be closed."""
         step = self._step(packet, old)
+        step = step._replace(replies=self._addressed(packet.header.job_id, step.replies))
         self._count(packet.header.job_id, step.outcome)
         return step
 
@@ -233,7 +236,7 @@ class SwitchModel:
     def _step(self, packet: Packet, old: bool) -> Step:
         h = packet.header
         job = self.jobs.get(h.job_id)
-        refused = admission(packet, job)
+        refused = admission(packet, job, self.rules)
         if refused is not None:
             return _told(packet, refused)
         assert job is not None
@@ -243,6 +246,8 @@ class SwitchModel:
             return self._down(job, slot, packet)
         member = job.member_at(h.src_id, packet.port)
         assert member is not None
+        if member.key and (self.rules.latest_address or (h.job_id, member.src_id) not in self.addresses):
+            self.addresses[h.job_id, member.src_id] = job.epoch, packet.udp_port
         outcome, record, progress = decide(job, member, before, packet, self.rules, progress=progress, old=old)
         if job.block_exp:
             self.job_progress[h.job_id] = progress
@@ -272,6 +277,24 @@ class SwitchModel:
             self.job_progress[job_id] = came.progress
         return Step(came.outcome, came.replies)
 
+    def _addressed(self, job_id: int, replies: tuple[Reply, ...]) -> tuple[Reply, ...]:
+        """The replies with the addresses and keys of members that are known by their keys; those that have no address in this
+        epoch get nothing."""
+        job = self.jobs.get(job_id)
+        keyed = {member.src_id: member for member in job.members if member.key} if job else {}
+        if job is None or not keyed:
+            return replies
+        found = []
+        for reply in replies:
+            if reply.replica is None or reply.replica not in keyed:
+                found.append(reply)
+                continue
+            epoch, udp_port = self.addresses.get((job_id, reply.replica), (0, 0))
+            if epoch == job.epoch or (epoch and not self.rules.address_of_this_epoch):
+                header = reply.header._replace(key=keyed[reply.replica].key)
+                found.append(reply._replace(udp_port=udp_port, header=header))
+        return tuple(found)
+
     def _replay(self, job: Job, member: Member, packet: Packet, record: Record) -> tuple[Reply, ...]:
         if not self.rules.replay:
             return ()
@@ -291,7 +314,7 @@ class SwitchModel:
         self.records[slot] = trees.finished(job, closed, self.rules)
         if job.block_exp:
             self.job_progress[job_id] = progress
-        return trees.scanned(job, scanning(job_id), self.records[slot], self.rules)
+        return self._addressed(job_id, trees.scanned(job, scanning(job_id), self.records[slot], self.rules))
 
     def scanned_slots(self, job_id: int) -> list[int]:
         """The slots that a scan looks at."""
@@ -323,6 +346,7 @@ class SwitchModel:
         self.records.clear()
         self.outcomes.clear()
         self.job_progress.clear()
+        self.addresses.clear()
 
 
 __all__ = [

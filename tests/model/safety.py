@@ -33,7 +33,7 @@ class Safety:
         return odd or next(filter(None, (self._differ(*pair) for pair in pairs)), "")
 
     def _odd_switch_once(self, switch: int) -> str:
-        job, slots, _ = self._by.switches.items[switch]
+        job, slots, *_ = self._by.switches.items[switch]
         odd = (truth.odd_record(self._scenario, job, record) for _, record in slots) if job else ()
         return self._by.changed.get(switch, "") or next(filter(None, odd), "")
 

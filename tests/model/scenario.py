@@ -6,16 +6,30 @@ one. Each has a budget; each leads to a new epoch, as the controller makes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netsum.wire.schema import EVERYONE, Op, Status
 
-from tests.model.host import ALL_HOST_RULES, Call, Host, HostRules, Phase, Result, Todo, advance, exponent_of
-from tests.model.rules import ALL_RULES, ID_MASK, Job, Member, Rules, Uplink
+from tests.model.host import (
+    ALL_HOST_RULES,
+    Call,
+    Host,
+    HostRules,
+    Phase,
+    Result,
+    Todo,
+    advance,
+    contribution,
+    exponent_of,
+    key_of,
+)
+from tests.model.rules import ALL_RULES, ID_MASK, Job, Member, Packet, Reply, Rules, Uplink
 from tests.model.topology import EDGE_PORTS, Child, Node, Shape, nodes_of
 
 PORT_BASE = 20000
+FORGED = 1 << 1000
 PORTS_OF_EPOCH = 16
 """UDP ports that an epoch uses: half for the ranks, half for the edges between switches."""
 
@@ -62,6 +76,9 @@ class Scenario:
     may_differ: bool = False  # with it or without: it depends on the order of packets whether the ranks can tell
     quorum: int = 0  # of a job that degrades; 0: blocks wait for ever
     sends: int = 1  # how often a member has to send a block, at most, while nothing is lost and a controller scans
+    keyed: bool = False  # members are known by their keys, not by their addresses
+    rebinds: int = 0  # how often the network gives rank 0 another address
+    forger: bool = False  # sends contributions and results that lack the right key, from any address
     scanner: bool = True  # a controller is there to scan; off: only what members send closes blocks
     mortals: tuple[int, ...] = ()  # ranks that may die
     evicts: bool = False  # the controller evicts who has died
@@ -116,7 +133,8 @@ class Scenario:
 
         def member(child: Child) -> Member:
             if child.switch is None:
-                return Member(child.src_id, child.port, self.udp_port(child.src_id, epoch), child.src_id)
+                port = self.udp_port(child.src_id, epoch)
+                return Member(child.src_id, child.port, port, child.src_id, key=key_of(port) if self.keyed else 0)
             workers = len(child.ranks if begun else set(child.ranks) & set(present))
             return Member(child.src_id, child.port, self.edge_port(child.port, epoch), EVERYONE, workers, switch=True)
 
@@ -142,11 +160,23 @@ class Scenario:
         origin = self.second_block_id if run and self.epoch_rules.fresh_ids and not ids_again else self.first_block_id
         return tuple(
             advance(
-                Host(rank, program, self.window, self.udp_port(rank, epoch), origin, run, degrades=self.degrades),
+                self._host(rank, program, self.udp_port(rank, epoch), origin, run),
                 self.host_rules,
             )
             for rank, program in enumerate(programs)
         )
+
+    def _host(self, rank: int, program: tuple[Call, ...], udp_port: int, origin: int, run: int) -> Host:
+        key = key_of(udp_port) if self.keyed else 0
+        return Host(rank, program, self.window, udp_port, origin, run, degrades=self.degrades, key=key)
+
+    def forgeries(self, hosts: tuple[Host, ...]) -> Iterator[Packet | Reply]:
+        """Packets of a sender that knows all but the keys: a contribution and a result of each rank's first block."""
+        for host in hosts:
+            first = contribution(host, 0)
+            header = first.header._replace(key=first.header.key ^ 1)
+            yield first._replace(header=header, payload=(FORGED,))
+            yield Reply(first.port, host.rank, host.udp_port, header._replace(worker_cnt=len(hosts)), (FORGED,))
 
     def expected(self, host: Host, todo: Todo) -> Result | None:
         """The right result of a block for this rank; None from the first block on at which the ranks' calls differ: nothing
@@ -209,6 +239,7 @@ class Epoch(NamedTuple):
     told: frozenset[tuple[int, int, int]] = frozenset()  # reports in flight: rank, the epoch that they are for, block
     switch_restarts: int = 0
     moves: int = 0
+    rebinds: int = 0
     replacements: int = 0
     state_losses: int = 0
     forgotten: bool = False  # the controller's state is of before the first epoch

@@ -126,10 +126,12 @@ OLD_STATE = replace(
     state_losses=1,
 )
 
+KEYED = Scenario("members are known by their keys", sums(2, (2, 1)), window=1, slots=2, keyed=True, rebinds=1, forger=True)
+
 _NAMED = (
     PLAIN, NARROW, CONGESTED, EMPTIES, BARE, REDO, SMALL, COARSE, COARSE_OF_ONE, ABORT, LONG_ABORT, SHORT_ABORT,
     OPENING_ABORT, BLIND_ABORT, BOTH_ABORT, MISMATCH, MISMATCH_KIND, MISMATCH_GENERATION, RESTART, TWO_RESTARTS,
-    RESTART_REDO, REPLACED, PORTS_COME_ROUND, IDS_COME_AGAIN, OLD_STATE,
+    RESTART_REDO, KEYED, REPLACED, PORTS_COME_ROUND, IDS_COME_AGAIN, OLD_STATE,
 )  # fmt: skip
 SCENARIOS = (
     *_NAMED,
@@ -140,6 +142,8 @@ SCENARIOS = (
     Scenario("three workers, one aborts", aborted(sums(3, (2, 1)), 2), window=1, slots=2),
     Scenario("one destination", tuple(tuple(c._replace(dest=1) for c in p) for p in sums(2, (3,)))),
     Scenario("more slots than needed", sums(2, (4, 4)), slots=8),
+    replace(KEYED, name="members are known by their keys, a restart", switch_restarts=1),
+    replace(REPLACED, name="a rank known by its key is replaced", keyed=True, rebinds=1),
 )
 
 
@@ -158,6 +162,9 @@ MUTATIONS = (
     switch_rule("abort_exempt", BLIND_ABORT, "UNSUPPORTED"),
     switch_rule("abort_does_not_sign", BLIND_ABORT, "SIGNATURE"),
     switch_rule("calls_have_fingerprints", MISMATCH_KIND, STUCK),
+    switch_rule("checks_key", KEYED, "wrong result"),
+    switch_rule("latest_address", KEYED, STUCK),
+    host_rule("checks_key", KEYED, "wrong result"),
     host_rule("window_over_all_calls", PLAIN, "STALE and still needed"),
     host_rule("keep_window", RESTART, "contribution is gone"),
     host_rule("fence", REDO, "SIGNATURE"),

@@ -18,8 +18,8 @@ ID_MASK = 0xFFFFFFFF
 
 
 class Packet(NamedTuple):
-    """A contribution as it comes in. ``port`` is the switch port, ``udp_port`` the sender's UDP port; ``congested``: a link has
-    marked it."""
+    """A contribution as it comes in. ``port`` is the switch port, ``udp_port`` the sender's UDP port, which stands for its whole
+    address; ``congested``: a link has marked it."""
 
     port: int
     udp_port: int
@@ -42,7 +42,7 @@ class Reply(NamedTuple):
 
 class Member(NamedTuple):
     """One source of a job, a host or a child switch: where it is, its bit, the workers behind it and its UDP port in this
-    epoch."""
+    epoch. With a ``key`` it is known by that, and its results go to the latest address from which the key came."""
 
     src_id: int
     port: int
@@ -50,6 +50,7 @@ class Member(NamedTuple):
     rank: int  # of a switch: nothing
     workers: int = 1
     switch: bool = False
+    key: int = 0
 
     @property
     def source(self) -> int:

@@ -89,3 +89,24 @@ def test_a_payload_from_above_opens_the_slot(rules: Rules, outcomes: list[Outcom
     assert (partial.header.data_cnt, partial.payload) == (0, ())
     notice = down(0, op=Op.COPY, data_cnt=1, lane_cnt=0)._replace(payload=())
     assert [came, model.step(notice).outcome] == outcomes
+
+
+@pytest.mark.parametrize("rules", [ALL_RULES, replace(ALL_RULES, address_of_this_epoch=False)], ids=["all", "another epoch's"])
+def test_results_do_not_go_to_a_member_of_another_epoch(rules: Rules) -> None:
+    """A new epoch gives rank 1's place to another process, from which nothing has come when a block is closed without it."""
+
+    def of_epoch(number: int) -> Job:
+        members = tuple(Member(rank, 1, 0, rank, key=100 * number + rank) for rank in range(3))
+        return Job(number, FIRST, 8, 0, members, block_exp=1000, quorum=2, window=2)
+
+    model = SwitchModel({JOB: of_epoch(1)}, rules=rules)
+    for rank in range(3):
+        step = model.step(packet(rank, 0, key=100 + rank)._replace(port=1))
+    assert [(reply.udp_port, reply.header.key) for reply in step.replies] == [(20000 + rank, 100 + rank) for rank in range(3)]
+    model.jobs[JOB] = of_epoch(2)
+    for rank in (0, 2):
+        moved = packet(rank, 0, key=200 + rank)._replace(port=1, udp_port=21000 + rank)
+        assert model.step(moved).outcome == Outcome.ACCEPTED
+    (closed,) = [model.scan(JOB, old=True)]
+    reached = {reply.udp_port for reply in closed.replies}
+    assert reached == ({21000, 21002} if rules == ALL_RULES else {21000, 21002, 20001})

@@ -27,6 +27,7 @@ class Switch(NamedTuple):
     job: Job | None
     slots: Slots = ()
     progress: Progress = Progress()
+    addresses: tuple[tuple[int, tuple[int, int]], ...] = ()  # by source id, see SwitchModel.addresses
 
 
 class Pool(Generic[Item]):
@@ -84,13 +85,20 @@ class Transitions:
         return (self._below if item.header.hop == Hop.DOWN else self._above)[item.port]
 
     def _model(self, switch: int) -> SwitchModel:
-        job, slots, progress = self.switches.items[switch]
-        return SwitchModel({JOB_ID: job} if job else {}, dict(slots), rules=self.scenario.rules, job_progress={JOB_ID: progress})
+        job, slots, progress, addresses = self.switches.items[switch]
+        return SwitchModel(
+            {JOB_ID: job} if job else {},
+            dict(slots),
+            rules=self.scenario.rules,
+            job_progress={JOB_ID: progress},
+            addresses={(JOB_ID, src_id): address for src_id, address in addresses},
+        )
 
     def _after(self, before: int, model: SwitchModel, replies: tuple[Reply, ...]) -> tuple[int, int]:
         """The switch's number, and the replies' as a mask."""
-        job, slots, _ = self.switches.items[before]
-        after = self.switches.number(Switch(job, tuple(sorted(model.records.items())), model.job_progress[JOB_ID]))
+        job, slots, *_ = self.switches.items[before]
+        addresses = tuple(sorted((src_id, address) for (_, src_id), address in model.addresses.items()))
+        after = self.switches.number(Switch(job, tuple(sorted(model.records.items())), model.job_progress[JOB_ID], addresses))
         for slot, record in slots:
             what = truth.changed(record, model.records[slot])
             if what:
@@ -116,7 +124,7 @@ class Transitions:
 
     def _ignored(self, switch: int, packets: int) -> int:
         """Which of what comes from the parent means nothing to this switch, now or ever."""
-        job, slots, _ = self.switches.items[switch]
+        job, slots, *_ = self.switches.items[switch]
         sure = self.scenario.epoch_rules.fresh_ports and self.scenario.rules.only_what_is_in_the_slot
         if job is None or not sure:
             return 0

@@ -9,6 +9,7 @@ from netsum.wire.codec import pack_header
 from netsum.wire.memory import MEMORY_HEADER_BYTES, MEMORY_PORT
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, Hop, Outcome
 
+from tests.model.admission import admission
 from tests.model.rules import Job, Packet, Reply, SwitchModel, malformed
 from tests.protocol import star
 from tests.protocol.frames import (
@@ -44,6 +45,7 @@ class FrameModel:
         self._stations = {star.station(port).mac: port for port in star.PORTS}
         self._senders = star.senders()
         self.dropped: Counter[int] = Counter()  # by port
+        self._places: dict[tuple[int, int], tuple[int, int]] = {}  # MAC and IP of members with keys, by (job, source id)
 
     def process(self, port: int, frame: bytes) -> Sent:
         """Frames that leave because of a frame."""
@@ -109,6 +111,8 @@ class FrameModel:
         job = self.switch.jobs.get(header.job_id)
         if job and not malformed(packet) and job.member_at(header.src_id, port):
             self.let_in[header.job_id, header.src_id, port] += 1
+        if admission(packet, job) is None:
+            self._places[header.job_id, header.src_id] = datagram.eth_src, datagram.ip_src
         step = self.switch.step(packet, old=job is not None and is_old(job))
         trailer = body[HEADER_BYTES + room :]
         return [(reply.port, self._reply(datagram, reply) + trailer) for reply in step.replies]
@@ -151,6 +155,8 @@ class FrameModel:
         to = (star.station if h.hop == Hop.HOST else star.neighbor)(reply.port)
         unicast = reply.replica is None and h.hop != Hop.UP
         mac, ip = (asked.eth_src, asked.ip_src) if unicast else (to.mac, to.ip)
+        if h.key and not unicast:
+            mac, ip = self._places[h.job_id, h.receiver_id]
         ports = (UDP_PORT, reply.udp_port) if h.hop == Hop.HOST else (reply.udp_port, UDP_PORT)
         return Datagram(
             mac, star.SWITCH_MAC, star.SWITCH_IP, ip, *ports, body,

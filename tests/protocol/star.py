@@ -26,6 +26,8 @@ from netsum_controller.entries import (
     ForwardEntry,
     Item,
     JobEntry,
+    KeyedMemberEntry,
+    KeyedRewriteEntry,
     MemberEntry,
     MulticastGroup,
     MyStationEntry,
@@ -45,6 +47,9 @@ SWITCH_MAC, SWITCH_IP = 0x026E730000FE, 0x0A0000FE
 TRIO, PAIR, LATE = 3, 200, 255
 """The jobs: TRIO's three members are on ports 1 to 3, both members of PAIR on port 4. The blocks of LATE age out as soon as
 two workers are in; one of its members stands for three."""
+
+KEYED = 50
+"""A job of which two members share port 4, and are known by their keys; one of them stands for two workers."""
 
 TOP, LEAF = 40, 41
 """Jobs in trees. In TOP's this is the root, over two leaves and a host. In LEAF's it is below two roots, by stripes, and above
@@ -84,6 +89,20 @@ JOBS = {
         quorum=2,
         window=4,
         uplinks=(Uplink(4, 20044, 9), Uplink(3, 20045, 9)),
+    ),
+    KEYED: Job(
+        epoch=12,
+        first_block_id=0xFFFFFFFB,
+        slots=8,
+        slot_base=96,
+        members=(
+            Member(0, 4, 20051, 0, key=0xC0FFEE0123456789),
+            Member(3, 4, 20052, 1, workers=2, key=0xFFFFFFFFFFFFFFFF),
+            Member(200, 1, 20053, 3),
+        ),
+        block_exp=1,
+        quorum=2,
+        window=4,
     ),
     LATE: Job(
         epoch=9,
@@ -155,11 +174,15 @@ def job_items(
     result: list[Item] = [MulticastGroup(job_id, replicas), MulticastGroup(SCAN_GROUPS + job_id, onwards)]
     for m in job.members:
         at = (neighbor if m.switch else station)(m.port)
+        if m.key:
+            result.append(KeyedMemberEntry(job_id, m.src_id, m.port, m.source, m.workers, m.key))
+            result.append(KeyedRewriteEntry(job_id, m.src_id, m.key, m.rank, m.workers))
+            continue
         result.append(MemberEntry(job_id, m.src_id, m.port, m.source, m.workers, m.udp_port))
         if m.switch:
             result.append(SwitchRewriteEntry(job_id, m.src_id, at.mac, at.ip, m.udp_port))
         else:
-            result.append(RewriteEntry(job_id, m.src_id, at.mac, at.ip, m.udp_port, m.rank))
+            result.append(RewriteEntry(job_id, m.src_id, at.mac, at.ip, m.udp_port, m.rank, m.workers))
     for stripe, up in enumerate(job.uplinks):
         at = neighbor(up.port)
         result.append(ParentEntry(job_id, up.port, up.udp_port))
@@ -179,10 +202,10 @@ def scan_frame(job_id: int) -> bytes:
 
 
 def contribution(job_id: int, member: Member, header: Header, payload: Payload = ()) -> Datagram:
-    """A member's packet; ``header`` gets the job and the source id, of a switch the hop too."""
+    """A member's packet; ``header`` gets the job, the source id and the key, of a switch the hop too."""
     at = (neighbor if member.switch else station)(member.port)
     hop = Hop.UP if member.switch else header.hop
-    header = header._replace(job_id=job_id, src_id=member.src_id, hop=hop)
+    header = header._replace(job_id=job_id, src_id=member.src_id, hop=hop, key=header.key or member.key)
     return Datagram(SWITCH_MAC, at.mac, at.ip, SWITCH_IP, member.udp_port, body=netsum_body(header, payload))
 
 

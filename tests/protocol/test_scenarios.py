@@ -52,6 +52,7 @@ class Run:
         self.flying: list[Packet | Reply] = []
         self.disasters: list[Callable[[], None]] = []
         self.load(scenario.first_block_id)
+        self.flying += scenario.forgeries(tuple(self.hosts)) if scenario.forger else ()
 
     def load(self, first_block_id: int) -> None:
         """Give an empty switch the job of this epoch."""
@@ -152,6 +153,10 @@ class Run:
         self.model.switch.jobs[JOB_ID] = self.job = job
         self.model.let_in.clear()
 
+    def rebind(self) -> None:
+        """The network gives rank 0 another address."""
+        self.hosts[0] = host_rules.rebind(self.hosts[0])
+
     def restart(self) -> None:
         """The switch loses everything; all ranks rejoin in a new epoch at the lowest block that any rank lacks."""
         self.epoch += 1
@@ -177,6 +182,7 @@ class Run:
     def play(self) -> None:
         """Run to the end, with the scenario's disasters on the way."""
         self.disasters += [self.restart] * self.scenario.switch_restarts
+        self.disasters += [self.rebind] * self.scenario.rebinds
         self.disasters += [self.replace_rank] * self.scenario.replacements
         self.disasters += [partial(self.die, rank) for rank in self.scenario.mortals]
         for _ in range(ROUNDS):

@@ -12,7 +12,7 @@ from netsum.wire.schema import CHUNK_BYTES, EVERYONE, MAX_CHUNKS, UDP_PORT, Bloc
 from tests.model.rules import Payload
 from tests.protocol import star
 from tests.protocol.frame_model import NEVER, FrameModel
-from tests.protocol.frames import RIGHT, Datagram, arp
+from tests.protocol.frames import RIGHT, Datagram, arp, netsum_body
 from tests.protocol.replay import Change, Event, Scan, Step, follow
 
 OPS = (Op.SUM, Op.SUM, *Op, Op.COPY)
@@ -31,7 +31,7 @@ class Traffic:
     """Random steps around the blocks where the jobs are: most packets are in turn, many are late, early or wrong. A model
     of its own tells it how far the jobs have come."""
 
-    jobs: tuple[int, ...] = (star.TRIO, star.TRIO, star.PAIR, star.LATE, star.LATE)
+    jobs: tuple[int, ...] = (star.TRIO, star.TRIO, star.PAIR, star.LATE, star.LATE, star.KEYED, star.KEYED)
     changing = star.LATE
 
     def __init__(self, seed: int) -> None:
@@ -145,6 +145,15 @@ class Traffic:
         datagram = star.contribution(job_id, member, header, payload).but(
             tos=rng.choice((0, 0, 8, 1, 2, 3, 11)), identification=rng.getrandbits(16), fragment=rng.choice((0, 0x4000))
         )
+        if member.key and rng.random() < 0.3:
+            elsewhere = star.station(rng.choice(star.PORTS))
+            datagram = datagram.but(
+                eth_src=elsewhere.mac, ip_src=rng.choice((elsewhere.ip, star.FAR_IP)), udp_src=rng.getrandbits(16)
+            )
+            about = f"{about}, from another address"
+        elif rng.random() < 0.04:
+            key = rng.choice((0, 1, member.key ^ 1 << rng.randrange(64), *(each.key for each in job.members)))
+            datagram, about = datagram.but(body=netsum_body(datagram.header._replace(key=key), payload)), f"key {key:#x}"
         return datagram, member.port, about
 
     def _contribution(self) -> Step:

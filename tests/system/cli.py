@@ -7,6 +7,7 @@ from typing import Any
 from netsum_controller.cli import cli
 from netsum_controller.cli import main as netsum
 
+from tests.system.cluster.command import cluster_check
 from tests.system.conformance.command import conformance
 from tests.system.fuzz.run import fuzz
 from tests.system.matrix.command import matrix
@@ -24,7 +25,7 @@ def main() -> Any:
     """Entry point; exits."""
     for command in (
         *(matrix, links, fuzz, soak, memory_check, stragglers, detection, conformance),
-        *(simulate_check, predict_check),
+        *(simulate_check, predict_check, cluster_check),
     ):
         cli.add_command(command)
     return netsum(program=PROGRAM)

@@ -28,7 +28,7 @@ from tests.threads import PATIENCE
 MARK = "NETSUM_TEST_MARK"
 NETSUM = ("-c", "from netsum_controller.cli import main; main()")
 SYSTEM = ("-m", "tests.system")
-SYSTEM_TESTS = {"stragglers", "detection"}
+SYSTEM_TESTS = {"stragglers", "detection", "cluster-check"}
 ROOT = Path(__file__).parents[2]
 
 

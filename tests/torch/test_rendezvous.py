@@ -85,3 +85,14 @@ def test_the_node_of_rank_0_serves_the_store_whatever_its_hostname_stands_for(
     assert asked == served
     assert parameters.endpoint == f"{addresses[0]}:29400"
     assert parameters.local_addr == HERE
+
+
+def test_a_job_that_begins_when_its_ranks_enroll_has_no_members_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    from netsum.torch.rendezvous import create_handler
+    from torch.distributed.elastic.rendezvous import RendezvousParameters
+
+    for name in ("NETSUM_TOKEN", "NETSUM_JOB", "NETSUM_CONTROLLER", "NETSUM_DESCRIPTOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETSUM_JOIN", f"netsum://127.0.0.1:1/?token=t&cert=sha256:{'0' * 64}")
+    with pytest.raises(JoinError, match="with NETSUM_JOIN the job begins when its ranks enroll: use --rdzv-backend c10d"):
+        create_handler(RendezvousParameters("netsum", "", "none", 2, 2))

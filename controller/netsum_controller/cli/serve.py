@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
@@ -40,6 +41,12 @@ def _ending() -> Iterator[Callable[[], object]]:
 @click.option("--tls-cert", metavar="PEM", help="HTTPS with this certificate (chain); needs --tls-key.")
 @click.option("--tls-key", metavar="PEM", help="The certificate's private key.")
 @click.option(
+    "--tls-self-signed",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="HTTPS with a certificate that is made on the first start and kept here; hosts know it by its digest.",
+)
+@click.option(
     "--metrics-token",
     envvar="NETSUM_METRICS_TOKEN",
     show_envvar=True,
@@ -64,6 +71,7 @@ def serve(
     watch: bool,
     tls_cert: str | None,
     tls_key: str | None,
+    tls_self_signed: Path | None,
     metrics_token: str | None,
     web: bool,
     lease: float,
@@ -71,10 +79,21 @@ def serve(
     """Let members join over HTTP, and keep the switches as they should be, until interrupted."""
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together")
+    if tls_cert is not None and tls_self_signed is not None:
+        raise click.UsageError("--tls-cert and --tls-self-signed exclude each other")
     for option, value in {"--host": host, "--advertise": advertise or ""}.items():
         if ":" in value:
             raise click.UsageError(f"{option} {value}: must be a name or an address of IPv4, without a port; netsum is IPv4 only")
-    tls = (tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+    tls: tuple[str | Path, str | Path] | None = None
+    pin = None
+    if tls_cert is not None and tls_key is not None:
+        tls = (tls_cert, tls_key)
+    elif tls_self_signed is not None:
+        from netsum_controller.http.certificate import self_signed  # noqa: PLC0415 - cryptography takes long to import
+
+        addresses = [each for each in (advertise or host, "localhost", "127.0.0.1") if each != "0.0.0.0"]
+        certificate = self_signed(tls_self_signed, addresses)
+        tls, pin = (certificate.path, certificate.path), certificate.digest
     with _ending() as wait, settings.controller() as controller:
         period = PERIOD if watch else None
         url = controller.serve(
@@ -83,6 +102,7 @@ def serve(
             advertise=advertise,
             watch=period,
             tls=tls,
+            pin=pin,
             metrics_token=metrics_token or None,
             web=web,
             lease=lease,

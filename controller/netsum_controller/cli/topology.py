@@ -11,7 +11,7 @@ from netsum.text import counted
 
 from netsum_controller.cli.options import Settings, json_option, print_json, print_table
 from netsum_controller.config import topologies
-from netsum_controller.config.topology import Topology
+from netsum_controller.config.topology import Topology, mac_of
 from netsum_controller.errors import InputError
 
 # ``netsum topology make``: topology files of the usual shapes.
@@ -54,10 +54,11 @@ def _wires(command: Any) -> Any:
 
 @make.command()
 @_count("--hosts", 4, "Hosts around the switch.")
+@click.option("--shared", type=click.IntRange(min=0), default=0, help="How many of them share a port, behind an Ethernet switch.")
 @_wires
-def star(hosts: int, **wires: Any) -> None:
+def star(hosts: int, shared: int, **wires: Any) -> None:
     """One switch."""
-    _write(partial(topologies.star, hosts), **wires)
+    _write(partial(topologies.star, hosts, shared=shared), **wires)
 
 
 @make.command()
@@ -112,12 +113,16 @@ def _with_servers(made: Topology, first: str) -> Topology:
 
 
 def _with_sockets(made: Topology, first: str) -> Topology:
-    """Both ends of every wire."""
+    """Both ends of every wire, and the sockets at shared ports."""
     if ":" in first.rpartition(":")[0]:
         raise InputError(f"--udp {first!r}: an address of IPv6, and netsum is IPv4 only")
-    ends = _in_a_row("--udp", first, 2 * (len(made.hosts) + len(made.links)))
-    hosts = {name: {"frames": next(ends), "switch_frames": next(ends)} for name in made.hosts}
-    return made.filled(hosts=hosts, links={name: {"frames": (next(ends), next(ends))} for name in made.links})
+    alone = [name for name, host in made.hosts.items() if not made.shares_port(host)]
+    sockets = [name for name, switch in made.switches.items() if switch.shared_ports]
+    ends = _in_a_row("--udp", first, 2 * (len(alone) + len(made.links)) + len(sockets))
+    hosts = {name: {"frames": next(ends), "switch_frames": next(ends)} for name in alone}
+    own = first.rpartition(":")[0]
+    switches = {name: {"ip": own, "mac": mac_of(own), "endpoint": next(ends)} for name in sockets}
+    return made.filled(switches, hosts, links={name: {"frames": (next(ends), next(ends))} for name in made.links})
 
 
 def _in_a_row(option: str, first: str, count: int) -> Iterator[str]:

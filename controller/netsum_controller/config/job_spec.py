@@ -10,6 +10,7 @@
     block_exp: 50                 # optional, in a degrade job: least milliseconds that a block waits
     quorum: 2                     # optional, in a degrade job: workers that must be in it (default: half of them)
     tenant: vision                # optional: whose quota it counts against (default: `default`)
+    share_memory: true            # optional: ranks of one host sum in its memory, and send the switch one contribution
     priority: 3                   # optional: its class, 0 (the default) to 7; lower ones give way to higher ones
     roots: {spine1: 2, spine2: 1} # optional, if switches form a tree: which make results, and their shares of the blocks;
                                   # `plan:FILE` takes them from a plan
@@ -110,6 +111,7 @@ class JobSpec(Strict):
     quorum: int | None = Field(default=None, ge=1)
     tenant: Name = DEFAULT_TENANT
     priority: int = Field(default=0, ge=0, le=MAX_PRIORITY)
+    share_memory: bool = False
     roots: Annotated[dict[Name, Annotated[int, Field(ge=1)]] | None, Field(min_length=1), BeforeValidator(roots_of_plan)] = None
     network: str = Field(default="", repr=False)
     """Of the plan that the roots are from: if a part of it dies, other roots are planned for the rest."""
@@ -187,6 +189,7 @@ def spec_of(job: Job) -> JobSpec:
         quorum=job.quorum if degrade else None,
         tenant=job.tenant,
         priority=job.priority,
+        share_memory=job.share_memory,
         roots=dict(job.roots) or None,
         algorithm=job.algorithm,
         network=job.network,

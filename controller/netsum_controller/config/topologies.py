@@ -22,10 +22,19 @@ MAX_ADDRESSES = 254
 """Hosts and switches in one /24."""
 
 
-def star(hosts: int, *, mtu: int = MTU, rate_mbps: int | None = None) -> Topology:
-    """``hosts`` around one switch ``s1``."""
+def star(hosts: int, *, shared: int = 0, mtu: int = MTU, rate_mbps: int | None = None) -> Topology:
+    """``hosts`` around one switch ``s1``, the last ``shared`` of them behind an ordinary Ethernet switch at one port."""
     _at_least(hosts=hosts)
-    return _make(f"star{hosts}", ["s1"], ["s1"] * hosts, [], mtu, rate_mbps)
+    if not 0 <= shared <= hosts:
+        raise InputError(f"{counted(hosts, 'host')} cannot have {shared} behind a shared port")
+    made = _make(f"star{hosts}", ["s1"], ["s1"] * hosts, [], mtu, rate_mbps)
+    if not shared:
+        return made
+    data, port = made.model_dump(), hosts - shared + 1
+    for name in list(made.hosts)[-shared:]:
+        data["hosts"][name]["port"] = port
+    data["switches"]["s1"]["shared_ports"] = [port]
+    return Topology.model_validate(data)
 
 
 def tree(leaves: int, hosts: int, *, mtu: int = MTU, rate_mbps: int | None = None) -> Topology:

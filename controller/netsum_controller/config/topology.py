@@ -32,6 +32,9 @@ from netsum_controller.config.yaml_files import MarkedYaml, Problem, Problems, S
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
+ANYWHERE = "0.0.0.0"
+"""The address of a host behind a shared port whose address the controller does not know, or that may change."""
+NO_MAC = "00:00:00:00:00:00"
 MAX_PORT = 509
 """Largest port of a host or a link: 510 is the CPU port and 511 the drop port of simple_switch."""
 
@@ -105,6 +108,11 @@ Queue = Annotated[
 Ecn = Annotated[int | None, Field(ge=1, description="packets above the rate from which on the link marks them; with queue")]
 
 
+def mac_of(ip: str) -> str:
+    """The MAC address that stands for an IPv4 address where the kernel makes the frames (ports ``@socket`` of netsum-switch)."""
+    return ":".join(["02", "00", *(f"{int(part):02x}" for part in ip.split("."))])
+
+
 Part = TypeVar("Part", bound=BaseModel)
 
 
@@ -133,14 +141,19 @@ class Switch(Strict):
     ip: Ip = Field(description="the switch's own address: contributions go there")
     mac: Mac
     cpu_port: Annotated[int, AfterValidator(_cpu_port)] = Field(default=schema.CPU_PORT, description="port of PacketIn/PacketOut")
+    endpoint: Endpoint | None = Field(default=None, description="where the UDP of hosts behind a port @socket reaches it")
     tls: Tls | None = None
+    shared_ports: tuple[Port, ...] = Field(
+        default=(), strict=False, description="ports of an ordinary switch or a network, behind which are several hosts"
+    )
 
 
 class Host(Strict):
-    """One host. ``frames`` and ``switch_frames``: UDP endpoints of a rootless link that carries frames."""
+    """One host. ``frames`` and ``switch_frames``: UDP endpoints of a rootless link that carries frames. Behind a shared port,
+    ``ip`` and ``mac`` may be left out: the host may then be anywhere there."""
 
-    ip: Ip
-    mac: Mac
+    ip: Ip = ANYWHERE
+    mac: Mac = NO_MAC
     switch: Name
     port: Port = Field(description="switch port that the host is on")
     rate_mbps: int | None = Field(default=None, ge=1, description="link rate; a testbed sets it")
@@ -208,6 +221,10 @@ class Topology(Strict):
         """Hosts on one switch, by name."""
         return {name: host for name, host in self.hosts.items() if host.switch == switch}
 
+    def shares_port(self, host: Host) -> bool:
+        """True if there may be other hosts at the host's port, so that members there are known by their keys."""
+        return host.port in self.switches[host.switch].shared_ports
+
     def neighbors(self, switch: str) -> dict[int, Neighbor]:
         """The other ends of a switch's links, by its own port, in the order of the file."""
         found = {}
@@ -224,9 +241,12 @@ class Topology(Strict):
         return self.model_copy(update={"links": left})
 
     def on_ports(self, switch: str) -> dict[int, str]:
-        """The neighbors on each port of a switch, ascending: a host's name, another switch's with its port (``spine1:2``), or
-        ``controller``."""
-        found = {host.port: name for name, host in self.hosts_of(switch).items()}
+        """The neighbors on each port of a switch, ascending: a host's name, the number of several (``3 hosts``), another switch's
+        name with its port (``spine1:2``), or ``controller``."""
+        names: dict[int, list[str]] = {}
+        for name, host in self.hosts_of(switch).items():
+            names.setdefault(host.port, []).append(name)
+        found = {port: there[0] if len(there) == 1 else f"{len(there)} hosts" for port, there in names.items()}
         found |= {port: f"{other.switch}:{other.port}" for port, other in self.neighbors(switch).items()}
         found[self.switches[switch].cpu_port] = "controller"
         return dict(sorted(found.items()))
@@ -274,13 +294,20 @@ def _conflicts(
     for name, switch in switches.items():
         claim("ip", switch.ip, "switches", name, "ip")
         claim("mac", switch.mac, "switches", name, "mac")
+        for port in switch.shared_ports:
+            claim("port", f"port {port} of {name}", "switches", name, "shared_ports")
         if switch.p4runtime:
             claim("server", f"{switch.p4runtime} device {switch.device_id}", "switches", name, "p4runtime")
     for name, host in hosts.items():
         require(host.switch, "hosts", name, "switch")
-        claim("ip", host.ip, "hosts", name, "ip")
-        claim("mac", host.mac, "hosts", name, "mac")
-        claim("port", f"port {host.port} of {host.switch}", "hosts", name, "port")
+        shared = host.switch in switches and host.port in switches[host.switch].shared_ports
+        for kind, value, none in (("ip", host.ip, ANYWHERE), ("mac", host.mac, NO_MAC)):
+            if value != none:
+                claim(kind, value, "hosts", name, kind)
+            elif not shared:
+                problems.append(Problem(("hosts", name), f"{kind} is missing (only behind a shared port a host may be anywhere)"))
+        if not shared:
+            claim("port", f"port {host.port} of {host.switch}", "hosts", name, "port")
     if memory is not None:
         claim("ip", memory.ip, "memory", "ip")
         claim("mac", memory.mac, "memory", "mac")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from netsum_controller.entries.aggregation import (
     ForwardEntry,
     JobEntry,
+    KeyedMemberEntry,
+    KeyedRewriteEntry,
     MemberEntry,
     MulticastGroup,
     MyStationEntry,
@@ -30,11 +32,14 @@ from netsum_controller.entries.packet_out import BlockRecord
 Item = TableEntry | ForeignEntry | MulticastGroup
 """Anything that can be installed on a switch."""
 
+AnyMemberEntry = MemberEntry | KeyedMemberEntry
+
 TABLES: tuple[type[TableEntry], ...] = tuple(TableEntry.__subclasses__())
 """Every table that the controller fills; one with several actions has a kind of entry for each."""
 
 __all__ = [
     "TABLES",
+    "AnyMemberEntry",
     "BlockRecord",
     "DeviceEntry",
     "ForeignEntry",
@@ -43,6 +48,8 @@ __all__ = [
     "FromSwitchEntry",
     "Item",
     "JobEntry",
+    "KeyedMemberEntry",
+    "KeyedRewriteEntry",
     "LostShardEntry",
     "MemberEntry",
     "MemoryStationEntry",

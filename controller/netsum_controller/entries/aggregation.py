@@ -91,6 +91,18 @@ class MemberEntry(TableEntry, table="member", action="set_member", key=("job_id"
 
 
 @dataclass(frozen=True)
+class KeyedMemberEntry(TableEntry, table="member", action="set_keyed_member", key=("job_id", "src_id", "ingress_port")):
+    """The same for a source whose ``key`` (64 bits, new in every epoch) proves what its address cannot: others share its port."""
+
+    job_id: int
+    src_id: int
+    ingress_port: int
+    source: int
+    workers: int
+    key: int
+
+
+@dataclass(frozen=True)
 class ParentEntry(TableEntry, table="member", action="set_parent", key=("job_id", "src_id", "ingress_port")):
     """A parent of this switch is on ``ingress_port``. Its packets are for UDP port ``udp_port`` in this epoch, which is also the
     source port of the switch's partials."""
@@ -144,7 +156,8 @@ class UplinkEntry(TableEntry, table="uplink", action="uplink.up", key=("job_id",
 
 @dataclass(frozen=True)
 class RewriteEntry(TableEntry, table="rewrite", action="to_member", key=("job_id", "replica")):
-    """Replica ``replica`` (a source id) of job ``job_id``'s results goes to ``rank``, at this MAC, IP and UDP port."""
+    """Replica ``replica`` (a source id) of job ``job_id``'s results goes to the ``ranks`` ranks from ``rank`` on, at this MAC, IP
+    and UDP port."""
 
     job_id: int
     replica: int
@@ -152,6 +165,18 @@ class RewriteEntry(TableEntry, table="rewrite", action="to_member", key=("job_id
     ip: int
     udp_port: int
     rank: int
+    ranks: int
+
+
+@dataclass(frozen=True)
+class KeyedRewriteEntry(TableEntry, table="rewrite", action="to_keyed_member", key=("job_id", "replica")):
+    """The same for a source with a ``key``: it goes to the latest address from which that came, and brings it along."""
+
+    job_id: int
+    replica: int
+    key: int
+    rank: int
+    ranks: int
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
-"""The HTTP endpoint that members talk to: join, leave, why, members. JSON both ways; the job's token as bearer token.
+"""The HTTP endpoint that members talk to. JSON both ways; the job's token as bearer token.
 
 ::
 
+    POST /v1/jobs               {"job": "vision", "size": 4, "rank": 0, "mtu": 1500, "address": "10.1.0.1",
+                                 "host": 32 hex digits that ranks which can share memory have in common, or ""}
+                                with the join line's token                              -> {"job", "token": the job's own}
     POST /v1/jobs/NAME/join     {"rank": 0, "instance": "random hex", "link": {...} or absent,
                                  "peer": "HOST:PORT" at which the other members reach it}      -> a descriptor
                                 {"rank", "instance", "epoch": 7}                               -> goes on, see below
@@ -60,6 +63,7 @@ from netsum_controller.errors import (
     UnknownRankError,
     UnknownRegionError,
 )
+from netsum_controller.http.enrollment import HOST_ID, Enroll, Enrollment
 from netsum_controller.http.server import (
     MAX_BODY,
     MAX_CONNECTIONS,
@@ -151,10 +155,14 @@ class HttpServer:
         metrics: Metrics | None = None,
         metrics_token: str | None = None,
         feed: EventStream | None = None,
+        enroll: Enroll | None = None,
+        join_token: str | None = None,
     ) -> None:
         """At most ``limit`` connections, and ``request_time`` seconds for each request. ``metrics``, and what the live page shows
-        of the ``feed``, are given to a client that has the ``metrics_token``, or to every client if it is None. Raises
-        :class:`InputError`."""
+        of the ``feed``, are given to a client that has the ``metrics_token``, or to every client if it is None. ``enroll``
+        answers the enrollments that show the ``join_token``; both are given or neither. Raises :class:`InputError`."""
+        if (enroll is None) != (not join_token):
+            raise ValueError("enroll and join_token go together")
         known = {
             "context": context,
             "membership": membership,
@@ -162,6 +170,8 @@ class HttpServer:
             "metrics": metrics,
             "metrics_token": metrics_token,
             "feed": feed,
+            "enroll": None if enroll is None else staticmethod(enroll),
+            "join_token": join_token,
         }
         try:
             self._server = BoundedHTTPServer((host, port), type("Handler", (_Handler,), known), tls, limit)
@@ -184,6 +194,8 @@ class _Handler(BoundedHandler):
     metrics: Metrics | None
     metrics_token: str | None
     feed: EventStream | None
+    enroll: Enroll | None
+    join_token: str | None
 
     def do_POST(self) -> None:  # noqa: N802 - the base class calls it by this name
         self._answer("POST")
@@ -216,6 +228,8 @@ class _Handler(BoundedHandler):
         action = path.rpartition("/")[2]
         if path in ("metrics", "v1/live"):
             return path.rpartition("/")[2]
+        if path == "v1/jobs":
+            return "enroll"
         if path.startswith(("v1/memory/regions/", "v1/memory/devices/")):
             return "memory " + path.split("/")[2]
         return action if path.startswith("v1/jobs/") and any(action == known for _, known in _CALLS) else "other"
@@ -259,6 +273,8 @@ class _Handler(BoundedHandler):
         parts = url.path.strip("/").split("/")
         if len(parts) == 4 and parts[:2] == ["v1", "memory"]:
             return self._memory(method, parts[2], unquote(parts[3]), url.query, text)
+        if (method, parts) == ("POST", ["v1", "jobs"]):
+            return self._enroll(text)
         if len(parts) != 4 or parts[:2] != ["v1", "jobs"]:
             raise _HttpError(HTTPStatus.NOT_FOUND, f"no such path: {url.path}")
         name, action = unquote(parts[2]), parts[3]
@@ -284,8 +300,36 @@ class _Handler(BoundedHandler):
         if link is not None and not isinstance(link, dict):
             raise InputError("link must be an object")
         progress, peer = _progress(body), _peer(body)
+        host_id = _host_id(body)
         with self._turn():
-            return self.membership.join(name, token, rank, instance, link, progress, peer).to_dict()
+            return self.membership.join(name, token, rank, instance, link, progress, peer, host_id).to_dict()
+
+    def _enroll(self, text: bytes) -> dict[str, Any]:
+        if self.enroll is None or self.join_token is None:
+            raise _HttpError(
+                HTTPStatus.NOT_FOUND,
+                "this controller takes no enrollments: join a job by NETSUM_JOB, NETSUM_TOKEN and NETSUM_CONTROLLER",
+            )
+        if not compare_digest(self._token("the join line's token").encode(), self.join_token.encode()):
+            raise _HttpError(HTTPStatus.UNAUTHORIZED, "wrong token: take the join line that the aggregator prints now")
+        self.server.trust(self.connection)
+        body = _parse(text)
+        wanted = Enrollment(
+            *(_field(body, "job", str), _field(body, "size", int), _field(body, "rank", int)),
+            *(_field(body, "mtu", int), _field(body, "address", str)),
+            host=_host_id(body) or "",
+        )
+        with self._turn():
+            enrolled = self.enroll(wanted)
+        log.info(
+            "job %s: rank %d of %d enrolls from %s",
+            enrolled.job,
+            wanted.rank,
+            wanted.size,
+            wanted.address,
+            extra={"job": enrolled.job, "rank": wanted.rank},
+        )
+        return {"job": enrolled.job, "token": enrolled.token}
 
     def _turn(self) -> AbstractContextManager[None]:
         """The state lock for a query. Its caller gives up while others have the lock, and asks again; were all its queries
@@ -393,6 +437,14 @@ def _peer(body: Mapping[str, Any]) -> str | None:
     if found is None or not 0 < int(found[1]) < 1 << 16:
         raise InputError("peer must be a host and a TCP port, like 10.0.0.1:4000")
     return text
+
+
+def _host_id(body: Mapping[str, Any]) -> str | None:
+    """What the member has in common with those with which it can share memory, if it says so."""
+    found = body.get("host")
+    if found is not None and not (isinstance(found, str) and HOST_ID.fullmatch(found)):
+        raise InputError("host must be 32 hex digits, or empty")
+    return found
 
 
 def _ranks(body: Mapping[str, Any]) -> list[int]:

@@ -54,11 +54,12 @@ def make_epoch(
     first_block_id = allocate_first_block_id(context.store.used_ranges(switches, job_id), start)
     ids = source_ids(shape)
     seats = tuple(
-        Seat(rank, ids.get(shape.homes[rank], {}).get(rank, 0) if ids else 0, host, port, evicted=rank in evicted)
+        Seat(rank, ids.get(shape.homes[rank], {}).get(shape.leader(rank), 0) if ids else 0, host, port, evicted=rank in evicted)
         for rank, (host, port) in enumerate(zip(members, ports[: len(members)], strict=True))
     )
     edges = tuple(sorted(edges, key=lambda edge: (edge.child, edge.parent)))
-    return Epoch(claim.number, first_block_id, seats, edges=edges, shape=shape, peer_key=secrets.token_hex(16))
+    epoch = Epoch(claim.number, first_block_id, seats, edges=edges, shape=shape)
+    return replace(epoch, peer_key=secrets.token_hex(16), key_seed=secrets.token_hex(16))
 
 
 def claim_for(
@@ -110,19 +111,23 @@ def _plan(context: ControllerContext, job: Job) -> tuple[Trees, tuple[Part, ...]
     choices: list[Mapping[str, int] | None] = [each for each in (anew.roots if anew else None, job.roots) if each]
     if context.links_down or not choices:  # without a link, the roots that were asked for may not be able to share
         choices.append(None)
-    trees = _first_possible(topology, members, down, choices)
+    trees = _first_possible(topology, members, down, choices, job.leaders)
     new = any(job.part(switch) is None for switch in trees.nodes)  # only then do the others matter
     return trees, place_again(context.topology, job, trees, context.store.jobs() if new else (), table_size(context))
 
 
 def _first_possible(
-    topology: Topology, members: Mapping[int, str], down: frozenset[str], choices: Sequence[Mapping[str, int] | None]
+    topology: Topology,
+    members: Mapping[int, str],
+    down: frozenset[str],
+    choices: Sequence[Mapping[str, int] | None],
+    leaders: tuple[int, ...],
 ) -> Trees:
     *others, last = choices
     for weights in others:
         with suppress(RejectedError):
-            return plan_trees(topology, members, down=down, weights=weights)
-    return plan_trees(topology, members, down=down, weights=last)
+            return plan_trees(topology, members, down=down, weights=weights, leaders=leaders)
+    return plan_trees(topology, members, down=down, weights=last, leaders=leaders)
 
 
 def replanned(context: ControllerContext, job: Job) -> Replanned | None:
@@ -150,7 +155,7 @@ def _plan_again(context: ControllerContext, job: Job) -> tuple[Shape, tuple[Part
     _log_new_plan(context, job, trees)
     hosts = context.topology.hosts
     homes = tuple(hosts[seat.host].switch if seat.host in hosts else home_of(job, seat.rank) for seat in job.epoch.seats)
-    return Shape(trees.roots, trees.parents, homes), parts
+    return Shape(trees.roots, trees.parents, homes, job.leaders), parts
 
 
 def _log_new_plan(context: ControllerContext, job: Job, trees: Trees) -> None:
@@ -213,7 +218,7 @@ def record_epoch(
             epoch = replace(
                 epoch,
                 first_block_id=old.first_block_id,
-                seats=tuple(replace(seat, instance=before.instance) for seat, before in seats),
+                seats=tuple(replace(seat, instance=before.instance, host_id=before.host_id) for seat, before in seats),
                 resumes=old.number,
                 rejoin=Rejoin.WAITING if waits else Rejoin.DONE,
             )

@@ -38,7 +38,7 @@ def evict(context: ControllerContext, name: str, rank: int) -> Eviction:
     This happens in place: the epoch goes on, and blocks that waited only for this rank are finished. Repeating it changes
     nothing. In trees, a switch without remaining members is no longer a source either. (An epoch that has just resumed another,
     after a restart of the switch, cannot lose a member: some would hold results that the others can no longer get. Nor can one
-    whose members combine themselves. In those cases all members get a new epoch.)
+    whose members combine themselves, or a host whose ranks share memory one of them. In those cases all members get a new epoch.)
 
     Raises :class:`UnknownJobError`, :class:`UnknownRankError`, :class:`RejectedError` (the last member) or
     :class:`SwitchError`; then nothing has changed.
@@ -48,7 +48,7 @@ def evict(context: ControllerContext, name: str, rank: int) -> Eviction:
         seat = job.seat(rank)
         if not seat.evicted and len(job.epoch.members) == 1:
             raise RejectedError(f"job {name!r}: rank {rank} is its last member; `netsum job delete {name}` ends the job")
-        if not job.by_switch:
+        if not job.by_switch or len(job.local_ranks(rank)) > 1:
             return _anew(context, job, seat, evicted=True)
         path = _way_up(context, job, rank)
         if _with_seat(job, replace(seat, evicted=True)).aging != job.aging:

@@ -32,7 +32,7 @@ from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError, apply, plan
 from netsum_controller.planning.admission import check_plan, check_tenant, choose_chunks, choose_trees, homes_of, place
 from netsum_controller.planning.items import home_of, job_trees, of_job
-from netsum_controller.planning.trees import Trees
+from netsum_controller.planning.trees import Trees, leaders_of
 from netsum_controller.state.model import Epoch, Job, JobState, Part, Shape
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def differences(job: Job, spec: JobSpec, context: ControllerContext) -> list[str
     found = []
     if job.members != spec.members:
         found.append(f"members {', '.join(job.members)}, not {', '.join(spec.members)}")
-    for what in ("window", "algorithm", "tenant", "priority"):
+    for what in ("window", "algorithm", "tenant", "priority", "share_memory"):
         if getattr(job, what) != getattr(spec, what):
             found.append(f"{what} {getattr(job, what)}, not {getattr(spec, what)}")
     if job.roots != (spec.roots or {}):
@@ -176,7 +176,8 @@ def _record(context: ControllerContext, spec: JobSpec, clients: Clients) -> Job:
     topology = context.topology_for(spec.roots)
     placement = place(spec, topology, jobs, last, table_size(context), context.down)
     switches = [part.switch for part in placement.parts]
-    shape = Shape(placement.trees.roots, placement.trees.parents, homes_of(spec.members, context.topology))
+    leaders = leaders_of(spec.members) if spec.share_memory else ()
+    shape = Shape(placement.trees.roots, placement.trees.parents, homes_of(spec.members, context.topology), leaders)
     claim = claim_for(context, clients, switches, spec.members, shape)
     with context.store.transaction():
         epoch = make_epoch(context, claim, switches, placement.job_id, spec.members, shape)
@@ -204,6 +205,7 @@ def _job(spec: JobSpec, job_id: int, parts: tuple[Part, ...], slots: int, chunks
         tenant=spec.tenant,
         roots=spec.roots or {},
         priority=spec.priority,
+        share_memory=spec.share_memory,
         algorithm=spec.algorithm,
         network=spec.network,
         token=token,

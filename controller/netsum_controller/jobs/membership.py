@@ -12,7 +12,9 @@ from typing import Any
 
 from netsum.descriptor import Descriptor, HostAddress, MemberLink, SwitchAddress
 from netsum.errors import outcome_of
+from netsum.wire.schema import UDP_PORT
 
+from netsum_controller.config.topology import ANYWHERE, NO_MAC
 from netsum_controller.context import ControllerContext
 from netsum_controller.errors import (
     BusyError,
@@ -72,10 +74,11 @@ class Membership:
         link: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
         peer: str | None = None,
+        host_id: str | None = None,
     ) -> Descriptor:
         """Take a rank; asking again with the same ``instance`` gets the same answer. With a ``progress`` this is a rejoin: the
         descriptor is for that epoch, or for one that ``resumes`` it. ``peer`` is the HOST:PORT at which the other members reach
-        this one if they combine themselves.
+        this one if they combine themselves, ``host_id`` what it has in common with those with which it can share memory.
 
         Raises :class:`UnknownJobError`, :class:`UnauthorizedError`, :class:`UnknownRankError`, :class:`EvictedError`,
         :class:`BusyError` (ask again), :class:`CannotResumeError` (a rejoin), :class:`InputError` (bad ``link``) or
@@ -83,7 +86,7 @@ class Membership:
         """
         kind = "join" if progress is None else "rejoin"
         try:
-            descriptor = self._join(name, token, rank, instance, _link(link), progress, peer)
+            descriptor = self._join(name, token, rank, instance, _link(link), progress, peer, host_id)
         except (UnknownJobError, UnauthorizedError):
             raise  # an untrusted sender's; counted as an HTTP request
         except ControllerError as error:
@@ -105,6 +108,7 @@ class Membership:
         wish: MemberLink | None,
         progress: Progress | None,
         peer: str | None,
+        host_id: str | None,
     ) -> Descriptor:
         with self._context.store.lock:
             job = self.job(name, token)
@@ -118,8 +122,11 @@ class Membership:
                 resumes = progress.epoch if progress.epoch != job.epoch.number else None
                 if resumes is None and progress.block is not None:
                     now = self._clock()
-                    waiting = Waiting(progress.epoch, progress.block, progress.sent, progress.octets, since=now, at=now)
-                    self._context.waits(name, rank, waiting)
+                    last = job.epoch.seats[rank].waiting
+                    since = now if last is None or last.block != progress.block else last.since
+                    waiting = Waiting(progress.epoch, progress.block, progress.sent, progress.octets, since=since, at=now)
+                    with self._context.store.transaction():
+                        self._context.store.set_waiting(rank, waiting)
             elif job.epoch.resumes is not None and seat.instance == instance and not gone:
                 # It joined, but the switch restarted before it got the answer, so it holds nothing.
                 nothing = Progress(job.epoch.resumes, job.epoch.first_block_id, job.epoch.number)
@@ -131,10 +138,28 @@ class Membership:
                     self._context.store.set_joined(job.epoch.number, [rank], instance)
                     if peer is not None:
                         self._context.store.set_peer(job.epoch.number, rank, peer)
+                    self._context.store.set_host_id(job.epoch.number, rank, host_id)
                 job = self._context.store.job(name)
+            if progress is None and host_id is not None and job.share_memory and job.by_switch:
+                job = self._by_hosts(job)
             if progress is None:  # not for each of the many rejoins
                 start_aging(self._context, self._context.store.job(name))
             return replace(describe(self._context, job, rank, wish), resumes=resumes)
+
+    def _by_hosts(self, job: Job) -> Job:
+        """The job, in an epoch whose sources are the ranks that share memory. Raises :class:`BusyError` until all have joined:
+        before, that is not known."""
+        if missing := [seat.rank for seat in job.epoch.members if not seat.joined]:
+            raise BusyError(f"job {job.name!r}: {some_ranks(missing)} must still join", RETRY_MS)
+        if job.leaders == job.epoch.shape.leaders:
+            return job
+        seats, job = job.epoch.seats, begin_epoch(self._context, job)
+        with self._context.store.transaction():
+            for seat in seats:
+                if seat.instance is not None and seat.joined:
+                    self._context.store.set_joined(job.epoch.number, [seat.rank], seat.instance)
+                self._context.store.set_host_id(job.epoch.number, seat.rank, seat.host_id)
+        return self._context.store.job(job.name)
 
     def _needs_new_epoch(self, job: Job, seat: Seat, instance: str) -> bool:
         if job.state is not JobState.READY:
@@ -240,11 +265,17 @@ def describe(context: ControllerContext, job: Job, rank: int, link: MemberLink |
         raise BusyError(f"job {job.name!r}: {happened(job)}, and not every member has rejoined", RETRY_MS)
     peers = () if job.by_switch else _peers(job)
     seat = job.epoch.seats[rank]
+    local = job.local_ranks(rank) if job.by_switch else ()
+    leader = job.epoch.seats[local[0]] if local else seat
     host = context.topology.hosts.get(seat.host)
     if host is None:
         raise RejectedError(f"job {job.name!r}: its member {seat.host} is no longer in the topology")
     switch = context.topology.switches[host.switch]
-    address = SwitchAddress(switch.ip, switch.mac) if job.by_switch else SwitchAddress("0.0.0.0", "00:00:00:00:00:00")
+    keyed = job.by_switch and context.topology.shares_port(host)
+    address = SwitchAddress(ANYWHERE, NO_MAC)
+    if job.by_switch:
+        ip, _, port = (switch.endpoint or "" if keyed else "").rpartition(":")
+        address = SwitchAddress(ip or switch.ip, switch.mac, int(port or UDP_PORT))
     if link is None:
         link = MemberLink("frames", host.frames, host.switch_frames) if host.frames and host.switch_frames else MemberLink()
     return Descriptor(
@@ -259,7 +290,7 @@ def describe(context: ControllerContext, job: Job, rank: int, link: MemberLink |
         block_bytes=job.block_bytes,
         mtu=host.mtu,
         switch=address,
-        host=HostAddress(host.ip, host.mac, seat.udp_port),
+        host=HostAddress(host.ip, host.mac, leader.udp_port),
         link=link,
         controller=context.url,
         block_exp_ms=job.block_exp_ms,
@@ -269,7 +300,9 @@ def describe(context: ControllerContext, job: Job, rank: int, link: MemberLink |
         left=tuple(seat.rank for seat in job.epoch.members if seat.left) if job.late is Late.WAIT else (),
         algorithm=job.combines,
         peers=peers,
-        peer_key="" if job.by_switch else job.epoch.peer_key,
+        peer_key="" if job.by_switch and len(local) < 2 else job.epoch.peer_key,
+        key=f"{job.epoch.key_of(leader.rank):016x}" if keyed else "",
+        local_ranks=local if len(local) > 1 else (),
     )
 
 

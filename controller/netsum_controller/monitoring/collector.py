@@ -12,7 +12,7 @@ from typing import NamedTuple
 from netsum.wire.schema import BlockState
 
 from netsum_controller.context import ControllerContext
-from netsum_controller.entries import BlockRecord, MemberEntry
+from netsum_controller.entries import AnyMemberEntry, BlockRecord
 from netsum_controller.entries.aggregation import PortCounts
 from netsum_controller.entries.memory import RegionCounts
 from netsum_controller.errors import ControllerError, LockedError
@@ -65,7 +65,7 @@ class JobSample:
 
 
 def read_job(
-    client: SwitchClient, job: Job, traffic: Mapping[MemberEntry, tuple[int, int]], read: Callable[[Job, int], RecordSample]
+    client: SwitchClient, job: Job, traffic: Mapping[AnyMemberEntry, tuple[int, int]], read: Callable[[Job, int], RecordSample]
 ) -> JobSample:
     """Read a job on one of its switches, of whose members ``traffic`` is known; ``read`` gets the job and where its slots
     begin."""
@@ -287,7 +287,7 @@ class JobCollector:
         now = time.monotonic()
         return SwitchView(switch, True, now - began, at=now, jobs=views, ports=ports, regions=regions)
 
-    def _job(self, client: SwitchClient, job: Job, traffic: Mapping[MemberEntry, tuple[int, int]], at: float) -> JobView:
+    def _job(self, client: SwitchClient, job: Job, traffic: Mapping[AnyMemberEntry, tuple[int, int]], at: float) -> JobView:
         query = partial(client.query_records, timeout=self._patience)
         read = read_job(client, job, traffic, partial(sample, query=query))
         found = read.found

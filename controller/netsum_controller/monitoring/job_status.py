@@ -11,7 +11,7 @@ from netsum.descriptor import SWITCH
 from netsum.wire.schema import IN_PROGRESS, BlockState
 
 from netsum_controller.context import ControllerContext
-from netsum_controller.entries import BlockRecord, JobEntry, MemberEntry
+from netsum_controller.entries import AnyMemberEntry, BlockRecord, JobEntry
 from netsum_controller.errors import SwitchError
 from netsum_controller.jobs.transaction import open_clients, switches_of
 from netsum_controller.monitoring.collector import every_record, read_job
@@ -61,7 +61,7 @@ class JobStats:
 
 def stats(context: ControllerContext, name: str) -> JobStats:
     """Counters of a job, read from its switches. :class:`UnknownJobError` or :class:`SwitchError`."""
-    packets: dict[str, dict[MemberEntry, int]] = {}
+    packets: dict[str, dict[AnyMemberEntry, int]] = {}
     by_switch: dict[str, dict[str, int]] = {}
     with context.store.lock:
         job = context.store.job(name)
@@ -79,7 +79,7 @@ def total(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     return {name: sum(one.get(name, 0) for one in counts.values()) for name in names}
 
 
-def _traffic(job: Job, packets: Mapping[str, Mapping[MemberEntry, int]]) -> tuple[MemberTraffic, ...]:
+def _traffic(job: Job, packets: Mapping[str, Mapping[AnyMemberEntry, int]]) -> tuple[MemberTraffic, ...]:
     by_source = {
         (switch, entry.src_id): count
         for switch, entries in packets.items()
@@ -152,11 +152,7 @@ def diagnose(context: ControllerContext, name: str, block: int | None = None) ->
     blocks = search.open_blocks() if block is None else [search.report(block)]
     waiting = [report for report in blocks if report.state in ("open", "absent")]
     waited = {person["rank"]: report.block for report in reversed(waiting) for person in report.missing}
-    late = (
-        []
-        if any(state.lost for state in states.values())
-        else stragglers(context.topology, job, waited, states, context.waiting_in(job))
-    )
+    late = [] if any(state.lost for state in states.values()) else stragglers(context.topology, job, waited, states, job.reports)
     trouble = tuple(job_hints(job, trees, states))
     hints = [
         *trouble,

@@ -9,7 +9,7 @@ from typing import Final
 from netsum.text import counted
 from netsum.wire.schema import HEADER_BYTES
 
-from netsum_controller.config.topology import Topology
+from netsum_controller.config.topology import NO_MAC, Topology
 from netsum_controller.entries import BlockRecord
 from netsum_controller.state.model import SERIAL, Seat, Waiting
 
@@ -43,7 +43,8 @@ class Path:
             f"has sent block {report.block} {report.sent} times ({report.octets} bytes each), and none of these packets has come"
         )
         if not self.packets:
-            return f"{sent}, nor any other, {self._to_port}{self._of_dropped()}"
+            firewall = ": look for a firewall on the way" if self._endpoint else ""
+            return f"{sent}, nor any other, {self._to_port}{firewall}{self._of_dropped()}"
         others = "smaller ones have" if self._only_smaller(report.octets) else "others of it have"
         return f"{sent} {self._to_port}, though {others}: {self._mtu(report.octets)}"
 
@@ -58,11 +59,14 @@ class Path:
         if not held or report.at < min(held) + OVERDUE:
             return ""
         host, switch = self.topology.hosts[self.seat.host], self.topology.switches[self.switch]
+        where = f"a firewall on {self.seat.host} (it must let in UDP from {switch.ip} to port {self.seat.udp_port})"
+        if self._endpoint:
+            where = f"a firewall on the way or there (it must let in UDP from {self._endpoint}, in answer to what the rank sends)"
+        mac = f", for another MAC address than the topology's, {host.mac}," if host.mac != NO_MAC and not self._endpoint else ""
         return (
             f"sends ({counted(self.packets, 'packet')} have come), and does not get the result of block {report.block}, which "
-            f"other ranks have: it does not come through from switch {self.switch}. Look for a firewall on {self.seat.host} (it "
-            f"must let in UDP from {switch.ip} to port {self.seat.udp_port}), for another MAC address than the topology's, "
-            f"{host.mac}, and for an MTU below {report.octets + _IP_AND_UDP} bytes"
+            f"other ranks have: it does not come through from switch {self.switch}. Look for {where}{mac} and for an MTU below "
+            f"{report.octets + _IP_AND_UDP} bytes"
         )
 
     def none_so_large(self, record: BlockRecord | None) -> str:
@@ -91,7 +95,16 @@ class Path:
     @property
     def _to_port(self) -> str:
         host = self.topology.hosts.get(self.seat.host)
+        if self._endpoint:
+            return f"to UDP {self._endpoint} of switch {self.switch}"
         return f"to port {host.port} of switch {self.switch}" if host is not None else f"to switch {self.switch}"
+
+    @property
+    def _endpoint(self) -> str:
+        """ADDRESS:PORT of the switch's UDP socket, if that is where the member sends to."""
+        host, switch = self.topology.hosts.get(self.seat.host), self.topology.switches[self.switch]
+        shared = host is not None and self.topology.shares_port(host)
+        return switch.endpoint or "" if shared else ""
 
     def _mtu(self, size: int) -> str:
         return (

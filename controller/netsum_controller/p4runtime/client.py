@@ -20,7 +20,17 @@ from netsum_p4runtime import p4runtime_pb2 as p4
 from netsum_p4runtime import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Switch
-from netsum_controller.entries import TABLES, BlockRecord, Item, MemberEntry, RegionEntry, TableEntry, aggregation
+from netsum_controller.entries import (
+    TABLES,
+    AnyMemberEntry,
+    BlockRecord,
+    Item,
+    KeyedMemberEntry,
+    MemberEntry,
+    RegionEntry,
+    TableEntry,
+    aggregation,
+)
 from netsum_controller.entries.aggregation import DROPPED_COUNTER, PORTS_COUNTER, PortCounts
 from netsum_controller.entries.memory import RegionCounts
 from netsum_controller.entries.packet_out import claim_fields, claimed_before, query_fields, scan_fields
@@ -310,13 +320,13 @@ class SwitchClient:
         entity.counter_entry.index.index = index
         return entity
 
-    def read_member_packets(self) -> dict[MemberEntry, int]:
+    def read_member_packets(self) -> dict[AnyMemberEntry, int]:
         """Packets that each member entry has let in since it was installed."""
         return {entry: packets for entry, (packets, _) in self.read_member_traffic().items()}
 
-    def read_member_traffic(self) -> dict[MemberEntry, tuple[int, int]]:
+    def read_member_traffic(self) -> dict[AnyMemberEntry, tuple[int, int]]:
         """Packets and bytes (of whole frames) that each member entry has let in since it was installed."""
-        return dict(self._read_traffic(MemberEntry))
+        return dict([*self._read_traffic(MemberEntry), *self._read_traffic(KeyedMemberEntry)])
 
     def read_region_traffic(self) -> dict[int, RegionCounts]:
         """The packets that came for each region of memory, by its id, since its entry was installed."""

@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from netsum.wire.schema import CPU_PORT, FLOOD_GROUP, SCAN_GROUPS, SCAN_REPLICA, Role
+from netsum.wire.schema import CPU_PORT, EVERYONE, FLOOD_GROUP, SCAN_GROUPS, SCAN_REPLICA, Role
 
-from netsum_controller.config.topology import Topology
+from netsum_controller.config.topology import ANYWHERE, Topology
 from netsum_controller.entries import (
     ForwardEntry,
     Item,
     JobEntry,
+    KeyedMemberEntry,
+    KeyedRewriteEntry,
     MemberEntry,
     MulticastGroup,
     MyStationEntry,
@@ -79,6 +81,7 @@ def _senders(topology: Topology, switch: str) -> list[Item]:
     hosts = [
         SourceGuardEntry(ip_to_int(host.ip), 1 << host.port if host.switch == switch else links)
         for host in topology.hosts.values()
+        if host.ip != ANYWHERE
     ]
     switches = topology.switches.items()
     return [
@@ -92,7 +95,7 @@ def ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, i
     own = distances(graph, switch)
     beyond = {other: distances(graph, other) for other in graph[switch]}
     level = _level(topology, own)
-    targets = [(host.mac, host.switch, host.port) for host in topology.hosts.values()]
+    targets = [(host.mac, host.switch, host.port) for host in topology.hosts.values() if host.ip != ANYWHERE]
     targets += [(other.mac, name, -1) for name, other in topology.switches.items() if name != switch]
     for number, (mac, home, port) in enumerate(targets):
         if home == switch:
@@ -178,10 +181,18 @@ def _source(topology: Topology, job: Job, node: Node, child: Child) -> Iterator[
     """Entries of one source. A child switch counts for all members below it when the epoch began, never for fewer."""
     source = 1 << child.src_id
     if child.host is not None:
-        host, seat = topology.hosts[child.host], job.epoch.seats[child.ranks[0]]
-        yield MemberEntry(job.job_id, child.src_id, child.port, source, workers=1, udp_port=seat.udp_port)
+        present = job.local_ranks(child.ranks[0])
+        host, seat, workers = topology.hosts[child.host], job.epoch.seats[present[0]], len(present)
+        together = present[-1] - present[0] == workers - 1  # else it gets everything, as a child switch does
+        ranks = {"rank": present[0], "ranks": workers} if together else {"rank": 0, "ranks": EVERYONE}
+        if topology.shares_port(host):
+            key = job.epoch.key_of(seat.rank)
+            yield KeyedMemberEntry(job.job_id, child.src_id, child.port, source, workers, key)
+            yield KeyedRewriteEntry(job.job_id, child.src_id, key, **ranks)
+            return
+        yield MemberEntry(job.job_id, child.src_id, child.port, source, workers, seat.udp_port)
         address = (mac_to_int(host.mac), ip_to_int(host.ip), seat.udp_port)
-        yield RewriteEntry(job.job_id, child.src_id, *address, rank=seat.rank)
+        yield RewriteEntry(job.job_id, child.src_id, *address, **ranks)
     else:
         assert child.switch is not None
         below, udp_port = topology.switches[child.switch], _port_between(job, child.switch, node.switch)

@@ -76,8 +76,9 @@ ROUND_TRIP_US = 5000
 
 @dataclass(frozen=True)
 class Child:
-    """A source of a switch: either a ``host`` (for one rank) or a child ``switch``; the other is None. ``ranks`` are those
-    below it, ascending, and ``src_id`` is its number at the switch; ``port`` is the switch's own port towards the child."""
+    """A source of a switch: either a ``host`` (for one rank, or several that share its memory) or a child ``switch``; the other
+    is None. ``ranks`` are those below it, ascending, and ``src_id`` is its number at the switch; ``port`` is the switch's own
+    port towards the child."""
 
     src_id: int
     port: int
@@ -156,8 +157,10 @@ def plan_trees(
     *,
     down: Collection[str] = frozenset(),
     weights: Mapping[str, int] | None = None,
+    leaders: tuple[int, ...] = (),
 ) -> Trees:
     """The trees of a job. ``members`` are host names in rank order, or by rank; ``down`` are switches that must not be used.
+    ``leaders`` are as in :class:`~netsum_controller.state.model.Shape`.
 
     ``weights`` names the roots and how they share the blocks; roots that are down are left out (if all are, the weights are
     ignored). Without weights, the roots are the switches whose greatest distance to a member's switch is smallest (the spines of
@@ -171,7 +174,7 @@ def plan_trees(
     homes = _homes(topology, hosts, graph)
     requested = _requested(topology, weights, graph)
     if requested is not None:
-        trees = _build(topology, graph, hosts, homes, requested)
+        trees = _build(topology, graph, hosts, homes, requested, leaders)
         if trees is None:
             raise RejectedError(
                 f"the roots {', '.join(requested)} cannot share the blocks of a job with members on {', '.join(homes)}: a switch "
@@ -179,8 +182,8 @@ def plan_trees(
             )
         return trees
     roots = _centers(graph, homes)[:MAX_STRIPES]
-    trees = _build(topology, graph, hosts, homes, dict.fromkeys(roots, 1))
-    trees = trees or _build(topology, graph, hosts, homes, {roots[0]: 1})
+    trees = _build(topology, graph, hosts, homes, dict.fromkeys(roots, 1), leaders)
+    trees = trees or _build(topology, graph, hosts, homes, {roots[0]: 1}, leaders)
     assert trees is not None, "one root always works"
     return trees
 
@@ -198,15 +201,20 @@ def trees_of(topology: Topology, shape: Shape, members: Mapping[int, str]) -> Tr
     return _trees(topology, graph, members, shape)
 
 
+def leaders_of(members: Sequence[str]) -> tuple[int, ...]:
+    """The lowest rank on each rank's host."""
+    return tuple(members.index(host) for host in members)
+
+
 def source_ids(shape: Shape) -> dict[str, dict[int | str, int]]:
-    """The source id of each child (a rank or a switch) of each switch: its place in the order of the lowest ranks below them.
+    """The source id of each child (a leader, or a switch) of each switch: its place in the order of the lowest ranks below them.
     Evicted ranks have one too, so that no id changes during an epoch. Raises :class:`RejectedError` if a switch has more
     children than there are ids."""
     below = _below(shape)
     lowest: dict[str, dict[int | str, int]] = {name: {} for name in below}
     for rank, home in enumerate(shape.homes):
         if home in lowest:
-            lowest[home][rank] = rank
+            lowest[home].setdefault(shape.leader(rank), rank)
     ids = {}
     for name in _lowest_first(below):
         children = lowest[name]
@@ -307,7 +315,12 @@ def _centers(graph: Graph, homes: Sequence[str]) -> list[str]:
 
 
 def _build(
-    topology: Topology, graph: Graph, hosts: Mapping[int, str], homes: Sequence[str], weights: Mapping[str, int]
+    topology: Topology,
+    graph: Graph,
+    hosts: Mapping[int, str],
+    homes: Sequence[str],
+    weights: Mapping[str, int],
+    leaders: tuple[int, ...],
 ) -> Trees | None:
     """The trees under these roots; None when the roots cannot share the blocks. :class:`RejectedError` for a root out of
     reach."""
@@ -322,7 +335,7 @@ def _build(
         if any(other in tree for other in weights):  # a root here is no leaf there
             return None
     homes_by_rank = tuple(topology.hosts[hosts[rank]].switch if rank in hosts else "" for rank in range(max(hosts) + 1))
-    return _trees(topology, graph, hosts, Shape(share(weights), parents, homes_by_rank))
+    return _trees(topology, graph, hosts, Shape(share(weights), parents, homes_by_rank, leaders))
 
 
 def _tree(graph: Graph, homes: Sequence[str], root: str) -> dict[str, str]:
@@ -349,10 +362,13 @@ def _trees(topology: Topology, graph: Graph, hosts: Mapping[int, str], shape: Sh
         return int(graph.edges[switch, other]["ports"][switch])
 
     def children(name: str) -> tuple[Child, ...]:
+        here: dict[int, list[int]] = {}
+        for rank, host in hosts.items():
+            if topology.hosts[host].switch == name:
+                here.setdefault(shape.leader(rank), []).append(rank)
         own = [
-            Child(ids[name][rank], topology.hosts[host].port, (rank,), host=host)
-            for rank, host in hosts.items()
-            if topology.hosts[host].switch == name
+            Child(ids[name][leader], topology.hosts[hosts[ranks[0]]].port, tuple(ranks), host=hosts[ranks[0]])
+            for leader, ranks in here.items()
         ]
         own += [Child(ids[name][child], port(name, child), nodes[child].ranks, switch=child) for child in below[name]]
         return tuple(sorted(own, key=lambda child: child.src_id))

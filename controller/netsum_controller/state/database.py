@@ -45,7 +45,7 @@ class Database(sqlite3.Connection):
 # The tables of the state file.
 
 
-VERSION = 5
+VERSION = 6
 """The format, kept in the file (``PRAGMA user_version``); a file of another one is refused."""
 
 TABLES = """
@@ -57,7 +57,8 @@ CREATE TABLE jobs (
     block_exp_us INTEGER NOT NULL DEFAULT 0, quorum INTEGER NOT NULL DEFAULT 0, tenant TEXT NOT NULL DEFAULT 'default',
     roots TEXT NOT NULL DEFAULT '{}', priority INTEGER NOT NULL DEFAULT 0,
     algorithm TEXT NOT NULL DEFAULT 'auto',                -- who combines (in a job without parts its members)
-    network TEXT NOT NULL DEFAULT ''                       -- for which the weights of its roots were planned
+    network TEXT NOT NULL DEFAULT '',                      -- for which the weights of its roots were planned
+    share_memory INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE parts (
     job TEXT NOT NULL REFERENCES jobs(name) ON DELETE CASCADE, place INTEGER NOT NULL,   -- 0: the first root's
@@ -69,7 +70,7 @@ CREATE TABLE epochs (   -- also of deleted jobs: their numbers and ids stay used
     first_block_id INTEGER NOT NULL, used_ids INTEGER,     -- NULL: its progress is not known
     resumes INTEGER,                                       -- the epoch that it goes on with
     rejoin TEXT NOT NULL DEFAULT 'none', shape TEXT NOT NULL DEFAULT '{}',
-    peer_key TEXT NOT NULL DEFAULT ''
+    peer_key TEXT NOT NULL DEFAULT '', key_seed TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE reach (    -- the switches on which an epoch's number is its own, and its block ids are used
     epoch INTEGER NOT NULL REFERENCES epochs(number), switch TEXT NOT NULL, PRIMARY KEY (epoch, switch)
@@ -84,6 +85,8 @@ CREATE TABLE seats (
     left_ INTEGER NOT NULL DEFAULT 0, evicted INTEGER NOT NULL DEFAULT 0,
     needs INTEGER,                                         -- first block whose result the member lacks
     peer TEXT,                                             -- HOST:PORT at which the others reach it
+    host_id TEXT,                                          -- equal for ranks that can share memory, empty: for none
+    waiting TEXT,                                          -- the last report of what it waits for
     PRIMARY KEY (epoch, rank)
 ) WITHOUT ROWID;
 CREATE TABLE tokens (sha256 TEXT PRIMARY KEY) WITHOUT ROWID;   -- of every job there ever was

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -64,11 +65,16 @@ class Rejoin(StrEnum):
 @dataclass(frozen=True)
 class Shape:
     """The stored part of an epoch's trees: the root of each stripe, each root's tree (child switch -> parent), and each rank's
-    switch."""
+    switch. Where ranks of a host are one source, ``leaders`` has the lowest of them for each rank; (): each is its own."""
 
     roots: tuple[str, ...] = ()
     parents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     homes: tuple[str, ...] = ()
+    leaders: tuple[int, ...] = ()
+
+    def leader(self, rank: int) -> int:
+        """The lowest rank of the rank's source, whether or not it was evicted."""
+        return self.leaders[rank] if self.leaders else rank
 
     @property
     def switches(self) -> frozenset[str]:
@@ -101,7 +107,8 @@ class Waiting(NamedTuple):
 @dataclass(frozen=True)
 class Seat:
     """One rank's place in one epoch. ``instance`` is the random name of the process that took it, ``needs`` the first block
-    whose result it lacked when it rejoined, and ``peer`` the HOST:PORT at which the other members reach it."""
+    whose result it lacked when it rejoined, and ``peer`` the HOST:PORT at which the other members reach it. Ranks of a host with
+    the same ``host_id`` can share memory; with "" it can with none, with None it has not said. ``waiting`` is its last report."""
 
     rank: int
     src_id: int
@@ -113,6 +120,8 @@ class Seat:
     evicted: bool = False
     needs: int | None = None
     peer: str | None = None
+    host_id: str | None = None
+    waiting: Waiting | None = None
 
     @property
     def active(self) -> bool:
@@ -133,7 +142,8 @@ class Edge:
 class Epoch:
     """One epoch of a job: its ``number`` is never reused, and its ``first_block_id`` lies outside every earlier range of ids
     unless it ``resumes`` the epoch of that number. Its trees have a ``shape``, and ``edges`` if they span several switches.
-    ``peer_key`` (32 hex digits) authenticates what members send each other."""
+    ``peer_key`` (32 hex digits) authenticates what members send each other. From ``key_seed`` (32 hex digits), which only the
+    controller has, follow the keys by which switches know members at shared ports."""
 
     number: int
     first_block_id: int
@@ -142,7 +152,13 @@ class Epoch:
     rejoin: Rejoin = Rejoin.NONE
     edges: tuple[Edge, ...] = ()
     shape: Shape = field(default_factory=Shape)
-    peer_key: str = ""
+    peer_key: str = field(default="", repr=False)
+    key_seed: str = field(default="", repr=False)
+
+    def key_of(self, rank: int) -> int:
+        """The 64 bits by which a switch knows a rank at a shared port; never 0."""
+        digest = blake2b(rank.to_bytes(2), key=bytes.fromhex(self.key_seed), digest_size=8).digest()
+        return int.from_bytes(digest) or 1
 
     @property
     def members(self) -> tuple[Seat, ...]:
@@ -207,6 +223,8 @@ class Job:
     algorithm: str = AUTO
     """The combiner that the job shall have: "switch", the members by the algorithm of this name, or "auto" (a switch if
     possible)."""
+    share_memory: bool = False
+    """True if ranks of one host sum in its memory first, and are one source at the switch."""
     network: str = field(default="", repr=False)
     """JSON of the network for which the weights of its roots were planned; "" if they were not."""
     token: str | None = field(default=None, repr=False)
@@ -257,6 +275,24 @@ class Job:
     def workers(self) -> int:
         """Number of members, evicted ones too: ranks are 0 .. workers - 1."""
         return len(self.members)
+
+    @property
+    def reports(self) -> dict[int, Waiting]:
+        """What members have told in this epoch that they wait for, by rank."""
+        return {seat.rank: seat.waiting for seat in self.epoch.members if seat.waiting is not None}
+
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """For each rank, the lowest with which it can share memory, as far as that is known; () if none shall."""
+        if not self.share_memory:
+            return ()
+        keys = [(seat.host, seat.host_id if seat.host_id != "" else seat.rank) for seat in self.epoch.seats]
+        return tuple(map(keys.index, keys))
+
+    def local_ranks(self, rank: int) -> tuple[int, ...]:
+        """The ranks that are one source with this one, ascending, itself among them; without those that were evicted."""
+        leader = self.epoch.shape.leader
+        return tuple(seat.rank for seat in self.epoch.members if leader(seat.rank) == leader(rank))
 
     @property
     def block_exp_ms(self) -> float:

@@ -35,21 +35,22 @@ from netsum_controller.state.model import (
     Rejoin,
     Seat,
     Shape,
+    Waiting,
 )
 
 _JOB_COLUMNS = (
     "name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, quorum, tenant, "
-    "roots, priority, algorithm, network"
+    "roots, priority, algorithm, network, share_memory"
 )
-_SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs, peer"
+_SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs, peer, host_id, waiting"
 _REMEMBERED_RANGES = 64
 """The number of earlier epochs of a job id that a new one avoids."""
 
 
 def _shape(text: str) -> Shape:
     values = json.loads(text)
-    roots, homes = (tuple(values.get(name, ())) for name in ("roots", "homes"))
-    return Shape(roots, values.get("parents", {}), homes)
+    roots, homes, leaders = (tuple(values.get(name, ())) for name in ("roots", "homes", "leaders"))
+    return Shape(roots, values.get("parents", {}), homes, leaders)
 
 
 class Store:
@@ -216,23 +217,27 @@ class Store:
         values["members"] = tuple(json.loads(str(values["members"])))
         values["state"] = JobState(str(values["state"]))
         values["late"] = Late(str(values["late"]))
+        values["share_memory"] = bool(values["share_memory"])
         values["roots"] = json.loads(str(values["roots"]))
         query = "SELECT switch, slot_base FROM parts WHERE job = ? ORDER BY place"
         values["parts"] = tuple(Part(*part) for part in self._db.execute(query, (values["name"],)))
         return Job(**values)  # type: ignore[arg-type]
 
     def _epoch(self, number: int) -> Epoch:
-        columns = "first_block_id, resumes, rejoin, shape, peer_key"
+        columns = "first_block_id, resumes, rejoin, shape, peer_key, key_seed"
         row = self._db.execute(f"SELECT {columns} FROM epochs WHERE number = ?", (number,)).fetchone()
         seats = tuple(
-            Seat(rank, src_id, host, port, instance, bool(joined), bool(left), bool(evicted), needs, peer)
-            for rank, src_id, host, port, instance, joined, left, evicted, needs, peer in self._db.execute(
+            Seat(
+                *(rank, src_id, host, port, instance, bool(joined), bool(left), bool(evicted), needs, peer, host_id),
+                waiting=Waiting(*json.loads(waiting)) if waiting else None,
+            )
+            for rank, src_id, host, port, instance, joined, left, evicted, needs, peer, host_id, waiting in self._db.execute(
                 f"SELECT {_SEAT_COLUMNS} FROM seats WHERE epoch = ? ORDER BY rank", (number,)
             )
         )
         query = "SELECT child, parent, udp_port FROM edges WHERE epoch = ? ORDER BY child, parent"
         edges = tuple(Edge(*edge) for edge in self._db.execute(query, (number,)))
-        return Epoch(number, row[0], seats, row[1], Rejoin(row[2]), edges, _shape(row[3]), row[4])
+        return Epoch(number, row[0], seats, row[1], Rejoin(row[2]), edges, _shape(row[3]), row[4], row[5])
 
     def resumed(self, number: int) -> list[int]:
         """The epochs that an epoch continues, latest first: the one it resumes, the one that was resumed there, ..."""
@@ -249,7 +254,7 @@ class Store:
             *(job.name, job.job_id, job.slots, job.window, job.chunks),
             *(json.dumps(job.members), job.token_sha256, job.state.value, job.epoch.number),
             *(job.late.value, job.block_exp_us, job.quorum, job.tenant, json.dumps(dict(job.roots)), job.priority),
-            *(job.algorithm, job.network),
+            *(job.algorithm, job.network, job.share_memory),
         )
         self._db.execute(f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
         self.set_parts(job.name, job.job_id, job.parts)
@@ -278,11 +283,11 @@ class Store:
     def add_epoch(self, job: Job, epoch: Epoch, claim: Claim) -> None:
         """Record an epoch, and on which switches its number is claimed; it does not become the job's current one."""
         self._db.execute(
-            "INSERT INTO epochs (number, job_id, job, first_block_id, resumes, rejoin, shape, peer_key) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO epochs (number, job_id, job, first_block_id, resumes, rejoin, shape, peer_key, key_seed) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *(epoch.number, job.job_id, job.name, epoch.first_block_id, epoch.resumes, epoch.rejoin.value),
-                *(json.dumps(asdict(epoch.shape)), epoch.peer_key),
+                *(json.dumps(asdict(epoch.shape)), epoch.peer_key, epoch.key_seed),
             ),
         )
         for switch, known in claim.switches.items():
@@ -292,9 +297,9 @@ class Store:
             [(epoch.number, edge.child, edge.parent, edge.udp_port) for edge in epoch.edges],
         )
         self._db.executemany(
-            "INSERT INTO seats (epoch, rank, src_id, host, udp_port, evicted, instance) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO seats (epoch, rank, src_id, host, udp_port, evicted, instance, host_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                (epoch.number, seat.rank, seat.src_id, seat.host, seat.udp_port, seat.evicted, seat.instance)
+                (epoch.number, seat.rank, seat.src_id, seat.host, seat.udp_port, seat.evicted, seat.instance, seat.host_id)
                 for seat in epoch.seats
             ],
         )
@@ -352,6 +357,14 @@ class Store:
             "UPDATE seats SET joined = 1, left_ = 0, instance = ? WHERE epoch = ? AND rank = ?",
             [(instance, epoch, rank) for rank in ranks],
         )
+
+    def set_host_id(self, epoch: int, rank: int, host_id: str | None) -> None:
+        """Record with which others the rank can share memory. Call it in a transaction."""
+        self._db.execute("UPDATE seats SET host_id = ? WHERE epoch = ? AND rank = ?", (host_id, epoch, rank))
+
+    def set_waiting(self, rank: int, report: Waiting) -> None:
+        """Record what a rank says that it waits for. Call it in a transaction."""
+        self._db.execute("UPDATE seats SET waiting = ? WHERE epoch = ? AND rank = ?", (json.dumps(report), report.epoch, rank))
 
     def set_peer(self, epoch: int, rank: int, peer: str) -> None:
         """Record where the other members reach the rank. Call it in a transaction."""

@@ -35,7 +35,8 @@ class Block:
     switch only in a packet that came with room for it; a COPY's payload comes by itself). A ``no_aging`` block waits for every
     rank even in a job that degrades. With ``passing``, this rank answers but adds nothing and is not counted. ``on_result``
     gets the result's header and payload, which is valid only during that call; ``on_lost`` is called if there will be no result.
-    ``call_fingerprint`` is that of its call, if no opening block says what that is.
+    ``call_fingerprint`` is that of its call, if no opening block says what that is. ``counts``: of a contribution for several
+    ranks, how many of them it stands for, and how many had a payload; then ``passing`` says that some add nothing.
 
     In a job without a switch, ``more`` says that every rank submits the next block together with this one, and ``source`` is the
     only rank with a payload (EVERYONE: any rank may have one). ``floats``: the lanes are floats, which only chains add, in an
@@ -59,6 +60,15 @@ class Block:
     floats: bool = False
     number: int = 0
     call_fingerprint: int = 0
+    counts: tuple[int, int] | None = None
+
+    @property
+    def worker_cnt(self) -> int:
+        return self.counts[0] if self.counts is not None else int(not self.passing)
+
+    @property
+    def data_cnt(self) -> int:
+        return self.counts[1] if self.counts is not None else int(len(self.payload) > 0)
 
 
 # Blocks that differ only in their payloads, as rows of an array.
@@ -111,7 +121,7 @@ class BlockBatch(Sequence[Block]):
         block.on_result, block.on_lost = partial(self._record_result, row), partial(self._record_loss, row)
         block.delivered, block.more = bool(self._delivered[row]), like.more or row < len(self) - 1
         block.source, block.floats, block.number = like.source, like.floats, like.number + row
-        block.passing, block.call_fingerprint = like.passing, like.call_fingerprint
+        block.passing, block.call_fingerprint, block.counts = like.passing, like.call_fingerprint, like.counts
         for name, value in self._changed.get(row, {}).items():
             setattr(block, name, value)
         return block
@@ -189,6 +199,8 @@ class Contributions:
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
         self._degrade = descriptor.block_exp_ms > 0
+        self.src_id = descriptor.src_id
+        self.key = int(descriptor.key or "0", 16)
 
     def header(self, block_id: int, block: Block) -> Header:
         return Header(
@@ -198,15 +210,16 @@ class Contributions:
             degraded=int(block.passing),
             no_aging=int(block.no_aging and self._degrade),
             src_id=self._descriptor.src_id,
-            worker_cnt=0 if block.passing else 1,
+            worker_cnt=block.worker_cnt,
             gen_id=block.gen,
             lane_cnt=len(block.payload) >> block.lane,
             op=block.op,
             lane=block.lane,
             status=block.status,
             dest=block.dest,
-            data_cnt=1 if block.payload else 0,
+            data_cnt=block.data_cnt,
             call_fingerprint=block.call_fingerprint,
+            key=self.key,
         )
 
     def packet(self, block_id: int, block: Block, room: int) -> Packet:
@@ -242,7 +255,7 @@ def is_plausible(block: Block, header: Header, room: int, workers: int, degrade:
         and (degrade or not header.degraded)
         and (size in (0, len(block.payload)) or not block.payload)
         and size <= room
-        and (header.age_op == AgeOp.LATE or header.data_cnt >= bool(block.payload))
+        and (header.age_op == AgeOp.LATE or header.data_cnt >= block.data_cnt)
         and (header.data_cnt > 0 or size == 0)
     )
 

@@ -5,8 +5,10 @@ Blocks have *serials* 0, 1, 2… from the epoch's first block on; a block's id o
 2^32. A block is sent only when every result up to one window before it is held, and contributions are kept for a window
 more. So no two ranks are more than a window apart, and all can go back to the first block that any of them lacks.
 
-There are two: :class:`netsum.core.switch_endpoint.SwitchEndpoint`, and :class:`netsum.peers.peer_endpoint.PeerEndpoint`, in which
-the members combine each other's contributions. No other code may need to know which one it has.
+There are :class:`netsum.core.switch_endpoint.SwitchEndpoint`; :class:`netsum.peers.peer_endpoint.PeerEndpoint`, in which the
+members combine each other's contributions; and, for ranks of one host that sum in shared memory before the switch does,
+:class:`netsum.intranode.leader_endpoint.LeaderEndpoint` and :class:`netsum.intranode.member_endpoint.MemberEndpoint`. No other
+code may need to know which one it has.
 """
 
 from __future__ import annotations
@@ -98,6 +100,9 @@ class Endpoint(Protocol):
     def needs_background_progress(self) -> bool:
         """True if :meth:`progress` must be called between calls, too."""
 
+    def attach(self, link: Transport) -> Transport:
+        """Return the transport to use: ``link``, or one around it that also brings what comes here another way."""
+
     def block_id(self, serial: int) -> int:
         """A block's id on the wire."""
 
@@ -128,9 +133,17 @@ class Endpoint(Protocol):
     def blocks_from(self, block_id: int) -> list[Block] | None:
         """Everything submitted from this block on; None if a contribution is gone."""
 
-    def resume(self, first_block_id: int, roots: Sequence[int] = (), job_id: int | None = None) -> bool:
-        """Continue in a new epoch of the same kind, from this block; under another ``job_id`` if its job has been elsewhere.
-        False: this endpoint cannot, and a new one must take over its blocks."""
+    def resume(
+        self,
+        first_block_id: int,
+        roots: Sequence[int] = (),
+        job_id: int | None = None,
+        key: str = "",
+        src_id: int | None = None,
+    ) -> bool:
+        """Continue in a new epoch of the same kind, from this block and with its ``key``; under another ``job_id`` if its job has
+        been elsewhere, or ``src_id`` if ranks share hosts otherwise. False: this endpoint cannot, and a new one must take over
+        its blocks."""
 
     def progress(self, transport: Transport) -> None:
         """Receive and send for the others, and begin nothing."""

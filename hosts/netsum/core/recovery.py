@@ -192,10 +192,13 @@ _UNKNOWN: Final[BlockedOn] = ("whom it waits for is not known: the controller do
 
 
 RECOVERABLE: Final = frozenset(
-    {Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.OUT_OF_WINDOW}
+    {
+        *(Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.BAD_KEY),
+        *(Outcome.STALE, Outcome.OUT_OF_WINDOW),
+    }
 )
 """Refusals that a new epoch may explain."""
-_AFTER_RESTART: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT})
+_AFTER_RESTART: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.BAD_KEY})
 """Of these, the ones that a restarted switch may send before the controller has noticed the restart."""
 QUERY_INTERVAL: Final = 0.1
 """Least seconds between two queries."""

@@ -53,7 +53,7 @@ class JobSession:
         """``explain(block_id)`` queries the controller for whom a block waits: a sentence and the ranks. ``recovery`` queries it
         for what has become of the job when the switch refuses this rank."""
         self.endpoint = endpoint
-        self._transport = transport
+        self._transport = endpoint.attach(transport)
         self._recovery = recovery
         self._log = log or MemberLog(None, None)
         self._diagnosis = TimeoutDiagnosis(explain)
@@ -61,11 +61,17 @@ class JobSession:
         self._calls: deque[CallProgress] = deque()  # in the order of their blocks
         self._limit_to_buffer()
 
+    @property
+    def _link(self) -> Transport:
+        """The link itself, if there is a transport around it."""
+        link: Transport = getattr(self._transport, "link", self._transport)
+        return link
+
     def _limit_to_buffer(self) -> None:
-        number = self.fileno()
+        number = self._link.fileno()
         if number is None:
             return
-        most = SINGLE_PACKETS if not getattr(self._transport, "carries_segments", False) else sys.maxsize
+        most = SINGLE_PACKETS if not getattr(self._link, "carries_segments", False) else sys.maxsize
         self.endpoint.limit_to_buffer(lambda size: min(packets_held(number, size), most))
 
     # What flows need.
@@ -138,7 +144,7 @@ class JobSession:
         if following is None:
             raise DesynchronizedError(f"block {descriptor.first_block_id} is needed again and its contribution is gone")
         self._transport.close()
-        self._transport = recovery.resumed(descriptor)
+        self._transport = following.attach(recovery.resumed(descriptor))
         self.endpoint = following
         self._log.resumed(descriptor)
         self._limit_to_buffer()
@@ -199,8 +205,8 @@ class JobSession:
 
     def _reasons(self) -> list[str]:
         """What else is known of a call that gets no result; some may be empty."""
-        link = getattr(self._transport, "last_error", None)
-        return [self._recovery.reason if self._recovery is not None else "", f"the link's last error: {link}" if link else ""]
+        error = getattr(self._link, "last_error", None)
+        return [self._recovery.reason if self._recovery is not None else "", f"the link's last error: {error}" if error else ""]
 
     def status(self, works: Sequence[Work[Any]], now: float) -> Callable[[], str]:
         member = self._log.member
@@ -227,7 +233,7 @@ class JobSession:
             raise MismatchError(
                 f"block {block}: the other ranks made a different call (operation, type or size); {self._own_call(block)}"
             ) from None
-        if reason in (Outcome.WRONG_PORT, Outcome.STALE):
+        if reason in (Outcome.WRONG_PORT, Outcome.BAD_KEY, Outcome.STALE):
             known = "" if self._recovery is not None else ", with new descriptors: these may have been used before"
             raise DesynchronizedError(f"block {block}: a new epoch of the job has begun; join again{known}") from None
         name = reason.name if reason is not None else "unknown"

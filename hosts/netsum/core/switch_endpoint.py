@@ -39,7 +39,7 @@ from netsum.core.blocks import (
     is_same_call,
 )
 from netsum.core.congestion import CongestionWindow
-from netsum.core.endpoint import GROUP, Waits
+from netsum.core.endpoint import GROUP, BlockedOn, Waits
 from netsum.core.priority_backoff import PriorityBackoff
 from netsum.core.retransmit import Retransmitter
 from netsum.descriptor import Descriptor
@@ -77,7 +77,7 @@ class SwitchEndpoint:
     def __init__(self, descriptor: Descriptor, join_deadline: float = 0.0) -> None:
         """Until ``join_deadline``, UNKNOWN_JOB and NOT_MEMBER mean that the controller has not finished yet."""
         self._job_id = descriptor.job_id
-        self._rank = descriptor.rank
+        self._receivers = {EVERYONE, descriptor.rank, *descriptor.local_ranks}
         self._workers = descriptor.workers
         self._contributions = Contributions(descriptor)
         self._first_id = descriptor.first_block_id
@@ -97,6 +97,9 @@ class SwitchEndpoint:
         self._backoff = PriorityBackoff(self._size, descriptor.block_exp_ms)
         self._congestion = CongestionWindow(self._size)
         self.stats = Stats()
+
+    def attach(self, link: Transport) -> Transport:
+        return link
 
     @property
     def idle(self) -> bool:
@@ -119,13 +122,21 @@ class SwitchEndpoint:
             self._queue.append((self.submitted, blocks))
             self.submitted += len(blocks)
 
-    def resume(self, first_block_id: int, roots: Sequence[int] = (), job_id: int | None = None) -> bool:
+    def resume(
+        self,
+        first_block_id: int,
+        roots: Sequence[int] = (),
+        job_id: int | None = None,
+        key: str = "",
+        src_id: int | None = None,
+    ) -> bool:
         """Repeat everything from this block on, from the contributions that were kept. Results that this rank already holds
         must arrive again, since the switch's slots are empty. The ``roots`` may have changed. False: a contribution is gone, or
-        the job has another id."""
+        the job or the source has another id."""
         blocks = self.blocks_from(first_block_id)
-        if blocks is None or job_id not in (None, self._job_id):
+        if blocks is None or job_id not in (None, self._job_id) or src_id not in (None, self._contributions.src_id):
             return False
+        self._contributions.key = int(key or "0", 16)
         first = self._serial(first_block_id)
         self._queue = deque([(first, blocks)] if blocks else ())
         self.base = self.next_serial = first
@@ -254,7 +265,7 @@ class SwitchEndpoint:
         """None: only the controller knows who has left."""
         return ()
 
-    def explain(self, now: float) -> None:
+    def explain(self, now: float) -> BlockedOn | None:
         """Always None: only the controller can read the switch's records."""
 
     def next_deadline(self) -> float | None:
@@ -295,7 +306,8 @@ class SwitchEndpoint:
         """Take the packet at this place, and those after it that differ only in their block ids and mean the same; returns how
         many."""
         header = parse_header(packets.rows[at, :size].data) if size >= HEADER_BYTES else None
-        if header is None or header.version != VERSION or header.job_id != self._job_id:
+        known = header is not None and header.version == VERSION and header.job_id == self._job_id
+        if header is None or not known or header.key != self._contributions.key:
             self.stats.malformed += 1
             return 1
         serial = self._serial(header.block_id)
@@ -341,7 +353,9 @@ class SwitchEndpoint:
             rows = rows[:number]
         payloads = rows[:, HEADER_BYTES : HEADER_BYTES + min(header.payload_bytes, size)]
         like = sent.like(serial)
-        for_me = header.dest in (EVERYONE, self._rank)
+        for_me = header.dest in self._receivers
+        if not for_me:  # but perhaps for another rank of this host
+            payloads = payloads[:, :0]
         notice = for_me and header.status == Status.OK and header.data_cnt and not payloads.shape[1]
         if notice and not (like.op == Op.COPY and like.payload):  # a COPY's source needs no copy of its own
             payloads = self._early.of(serial, header, len(rows))

@@ -70,7 +70,7 @@ def open(  # noqa: A001 - netsum.memory.open, like io.open
     if descriptor is None:
         descriptor = _request_region(
             name,
-            controller or environment.controller,
+            controller or environment.controller or (None if environment.join is None else environment.join.controller),
             token or environment.token,
             host or environment.host,
             readonly=readonly,
@@ -107,11 +107,11 @@ def _request_region(
     if name is None or controller is None:
         missing = "`name`" if name is None else "`controller` (or NETSUM_CONTROLLER)"
         raise JoinError(f"to open a region, give {missing}; or a descriptor")
-    url = f"{controller.rstrip('/')}/v1/memory/regions/{urllib.parse.quote(name, safe='')}"
-    requests = ControllerRequests(url, token, controller, f"region {name!r}")
+    path = f"/v1/memory/regions/{urllib.parse.quote(name, safe='')}"
+    requests = ControllerRequests(path, token, controller, f"region {name!r}")
     query = {**({"host": host} if host else {}), **({"access": "read"} if readonly else {})}
-    path = "?" + urllib.parse.urlencode(query) if query else ""
-    return requests.until(deadline, lambda left: RegionDescriptor.from_dict(requests.request("GET", path, timeout=left)))
+    suffix = "?" + urllib.parse.urlencode(query) if query else ""
+    return requests.until(deadline, lambda left: RegionDescriptor.from_dict(requests.request("GET", suffix, timeout=left)))
 
 
 def _read(path: Path) -> RegionDescriptor:

@@ -15,7 +15,7 @@ from netsum.peers.wire import HERE, MESSAGE, RECORD, SIGNED
 from netsum.wire.codec import Header
 from netsum.wire.schema import COMBINING, EVERYONE, GIVING_UP, AgeOp, Lane, Op, Status
 
-_UFUNCS: Final = {op: [getattr(np, name) for name in op.ufuncs.split()] for op in COMBINING}
+UFUNCS: Final = {op: [getattr(np, name) for name in op.ufuncs.split()] for op in COMBINING}
 """The functions that combine unsigned lanes; sums are modulo 2^w."""
 _MOST: Final = {"op": max(Op), "lane": Lane.L64, "status": Status.MISMATCH, "degraded": 1, "flags": SIGNED | HERE}
 _FINGERPRINT: Final = ("call_fingerprint", "gen_id", "op", "lane", "dest")
@@ -154,7 +154,7 @@ class RankBatch:
             chosen = kinds == kind
             lanes = WIRE_LANES[Lane(kind & 0xFF)]
             ours = self._data[index[chosen]].view(lanes)
-            combine, *after = _UFUNCS[Op(kind >> 8)]
+            combine, *after = UFUNCS[Op(kind >> 8)]
             combine(ours, data[chosen].view(lanes), out=ours)
             for ufunc in after:
                 ufunc(ours, out=ours)

@@ -82,6 +82,9 @@ class PeerEndpoint:
         self._since: float | None = None  # since when the oldest block has been waited for
         self._oldest = -1
 
+    def attach(self, link: Transport) -> Transport:
+        return link
+
     @property
     def by_chain(self) -> bool:
         return self.chains is not None
@@ -128,7 +131,14 @@ class PeerEndpoint:
         begun = [self._blocks[serial] for serial in range(first, self.next_serial)]
         return begun + [block for batch in self._batches for block in batch] + self._open
 
-    def resume(self, first_block_id: int, roots: Sequence[int] = (), job_id: int | None = None) -> bool:  # noqa: ARG002
+    def resume(
+        self,
+        first_block_id: int,  # noqa: ARG002
+        roots: Sequence[int] = (),  # noqa: ARG002
+        job_id: int | None = None,  # noqa: ARG002
+        key: str = "",  # noqa: ARG002
+        src_id: int | None = None,  # noqa: ARG002
+    ) -> bool:
         """Always False: an algorithm cannot be resumed half-way."""
         return False
 

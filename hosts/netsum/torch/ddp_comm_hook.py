@@ -15,7 +15,6 @@ from torch import Tensor, distributed
 
 from netsum.communicator import Communicator
 from netsum.compression import ErrorFeedback
-from netsum.errors import JoinError
 from netsum.join import join
 from netsum.numeric.fixed_point import widened
 from netsum.report import Report
@@ -94,11 +93,7 @@ def _default() -> Communicator:
     world = distributed.group.WORLD
     if isinstance(world, ProcessGroup):
         return world.comm
-    comm = join(rank=distributed.get_rank())
-    if comm.size != distributed.get_world_size():
-        comm.close()
-        raise JoinError(f"job {comm.descriptor.job!r} has {comm.size} ranks, torch's world has {distributed.get_world_size()}")
-    return comm
+    return join(rank=distributed.get_rank(), size=distributed.get_world_size())
 
 
 def allreduce_hook(state: AllreduceState, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:

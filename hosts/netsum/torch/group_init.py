@@ -91,13 +91,7 @@ def _world_size() -> int:
 
 
 def _join(rank: int, members: Sequence[int], own: Options, after: Callable[[], None] | None) -> JoinedJob:
-    comm = join(rank=members[rank], timeout=PATIENCE)
-    if comm.size != len(members):
-        comm.close()
-        raise JoinError(
-            f"torch's world has {len(members)} ranks (WORLD_SIZE), job {comm.descriptor.job!r} has {comm.size}: "
-            "start as many processes as the job has members"
-        )
+    comm = join(rank=members[rank], size=len(members), timeout=PATIENCE)
     _log_replaced()
     _jobs.append(JoinedJob(comm, members, own, after))
     return _jobs[0]

@@ -14,6 +14,7 @@ from torch import distributed
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, c10d_rendezvous_backend, dynamic_rendezvous
 
 from netsum.controller_client import ControllerClient
+from netsum.enrollment import open_client
 from netsum.errors import JoinError
 from netsum.peers.transport import own_address
 from netsum.settings import Environment
@@ -97,7 +98,7 @@ def init_method(_url: str, timeout: timedelta = timedelta(minutes=30), **_: Any)
         yield from distributed.rendezvous("env://", timeout=timeout)
         return
     environment = Environment.read()
-    client = ControllerClient.from_options(environment.job, environment.rank, environment.token, environment.controller)
+    client = open_client(environment, time.monotonic() + PATIENCE)
     found = meeting(client)
     rank, port = environment.rank or 0, int(os.environ.get("MASTER_PORT") or MASTER_PORT)
     ranks = len(found.addresses)
@@ -116,6 +117,11 @@ def create_handler(parameters: Any) -> Any:
     """The handler over a TCP store, which the node of rank 0 has. ``--rdzv-endpoint`` is the controller's URL and ``--rdzv-id``
     the job, if they are not in the environment; then the workers find them there. Raises JoinError."""
     environment = Environment.read()
+    if environment.join is not None:
+        raise JoinError(
+            "--rdzv-backend netsum needs a job that exists, and with NETSUM_JOIN the job begins when its ranks enroll: use "
+            "--rdzv-backend c10d --rdzv-endpoint HOST:PORT, with an address of one of the nodes"
+        )
     controller = parameters.endpoint or environment.controller
     job = environment.job if parameters.run_id == _NO_ID else parameters.run_id
     client = ControllerClient.from_options(job, 0, environment.token, controller)

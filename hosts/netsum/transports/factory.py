@@ -18,7 +18,8 @@ def open_link(descriptor: Ends) -> Transport:
     link, host, switch = descriptor.link, descriptor.host, descriptor.switch
     try:
         if link.kind == "udp":
-            return UdpTransport((host.ip, host.udp_port), (switch.ip, switch.port))
+            keyed = getattr(descriptor, "key", "")  # such a member may have any address
+            return UdpTransport(("", 0) if keyed else (host.ip, host.udp_port), (switch.ip, switch.port))
         if link.kind == "frames":
             local, remote = parse_address(link.local or ""), parse_address(link.remote or "")
             return FramesTransport(FrameFormat.of(descriptor), local, remote)

@@ -16,6 +16,8 @@ import sys
 from contextlib import suppress
 from typing import Final
 
+from netsum.transports.interfaces import interface_of
+
 if sys.platform != "win32":
     import fcntl
 
@@ -29,7 +31,7 @@ _OLDEST: Final = (6, 2)
 """The Linux on which raw sockets know of such frames (VIRTIO_NET_HDR_GSO_UDP_L4): a switch on an older one would lose them."""
 
 # <linux/sockios.h>, <linux/ethtool.h>
-_SIOCGIFADDR, _SIOCETHTOOL = 0x8915, 0x8946
+_SIOCETHTOOL = 0x8946
 _GSTRINGS, _GSSET_INFO, _GFEATURES = 0x1B, 0x37, 0x3A
 _FEATURES, _NAME_BYTES = 4, 32
 
@@ -40,7 +42,7 @@ def is_carried(sock: socket.socket, remote: tuple[str, int]) -> bool:
         return False
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(remote)
-        device = _device_of(probe, probe.getsockname()[0])
+        device = interface_of(probe, probe.getsockname()[0])
         sock.getsockopt(socket.IPPROTO_UDP, UDP_SEGMENT)
         return device is not None and has_segmentation(probe, device)
     return False
@@ -59,17 +61,6 @@ def has_large_frames() -> bool:
         return False
     major, minor = os.uname().release.split(".")[:2]
     return (int(major), int(re.sub(r"\D.*", "", minor) or 0)) >= _OLDEST
-
-
-def _device_of(sock: socket.socket, address: str) -> str | None:
-    """The device that has this address."""
-    for _, name in socket.if_nameindex():
-        with suppress(OSError):
-            found = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()))
-            own = found[20:24]
-            if own == socket.inet_aton(address) or (own[0] == 127 and address.startswith("127.")):
-                return name
-    return None
 
 
 def _active_features(sock: socket.socket, device: str) -> set[str]:

@@ -52,7 +52,7 @@ local HEADER = {
     {name = "early", doc = "from a switch: a COPY's payload, ahead of the result", offset = 14, bytes = 1, kind = ftypes.UINT8, mask = 0x10},
     {name = "hop", doc = "between whom the packet travels, see Hop", offset = 14, bytes = 1, kind = ftypes.UINT8, mask = 0xc, values = {[0] = "HOST", [1] = "UP", [2] = "DOWN"}},
     {name = "reserved", doc = "zero", offset = 14, bytes = 1, kind = ftypes.UINT8, mask = 0x3},
-    {name = "reason", doc = "of a REFUSED answer, see Outcome; else zero", offset = 15, bytes = 1, kind = ftypes.UINT8, values = {[8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "FINGERPRINT_MISMATCH", [12] = "OUT_OF_WINDOW", [13] = "UNSUPPORTED"}},
+    {name = "reason", doc = "of a REFUSED answer, see Outcome; else zero", offset = 15, bytes = 1, kind = ftypes.UINT8, values = {[8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "FINGERPRINT_MISMATCH", [12] = "OUT_OF_WINDOW", [13] = "UNSUPPORTED", [14] = "BAD_KEY"}},
     {name = "dest", doc = "rank that gets the result; 65535: every member", offset = 16, bytes = 2, kind = ftypes.UINT16, values = {[65535] = "every member"}},
     {name = "worker_cnt", doc = "workers that have contributed, with or without payload", offset = 18, bytes = 2, kind = ftypes.UINT16},
     {name = "data_cnt", doc = "how many of the worker_cnt contributions carried a payload", offset = 20, bytes = 2, kind = ftypes.UINT16},

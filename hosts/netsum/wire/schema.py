@@ -224,6 +224,7 @@ class Outcome(IntEnum):
     FINGERPRINT_MISMATCH = 11  # op, lane, dest, gen_id, call_fingerprint or lane_cnt disagree with the block
     OUT_OF_WINDOW = 12  # block_id is not one lap ahead of the slot's record
     UNSUPPORTED = 13  # the switch does not run this op
+    BAD_KEY = 14  # the key is not the one of the member in this epoch
     MALFORMED = 16  # lengths, version, counts or status make no sense: dropped
     CHECKSUM = 17  # IPv4 or UDP checksum wrong: dropped
     # Only on a switch that has a parent:
@@ -245,6 +246,7 @@ REFUSALS: Final = frozenset(
         Outcome.FINGERPRINT_MISMATCH,
         Outcome.OUT_OF_WINDOW,
         Outcome.UNSUPPORTED,
+        Outcome.BAD_KEY,
     }
 )
 """Outcomes that the sender is told, as the reason of a REFUSED answer."""

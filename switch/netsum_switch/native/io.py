@@ -37,6 +37,9 @@ LARGE = 1 << 14  # bytes of a message that is many frames: more than a link's MT
 QUEUE = 64  # frames that wait to be sent at a port
 
 
+SOCKET_QUEUE = 256  # the same at a kernel socket, whose frames are of many flows: so that there are some to join of each
+
+
 SEGMENTS = 64  # datagrams that the kernel makes of one (UDP_SEGMENT, or a frame with VIRTIO_NET_HDR_GSO_UDP_L4)
 
 
@@ -91,11 +94,11 @@ class Wire(IntEnum):
     COUNTERS = 3  # a pointer to `PortCounters`
     PEER = 4  # a pointer to the address that a UDP port sends to; its first byte is 0 if no peer is known yet
     FRAMES = 5  # pointer and size of each frame that waits to be sent
-    MESSAGES = 6  # struct mmsghdr[QUEUE], made of them when they are sent
+    MESSAGES = 6  # struct mmsghdr[CAPACITY], made of them when they are sent
     QUEUED = 7
     SEGMENTS = 8  # frames of one size that the kernel takes as one message
     LOST = 9  # the error that the interface is down or gone by
-    VECTORS = 10  # struct iovec[2 * QUEUE], for each frame one for what goes before it
+    VECTORS = 10  # struct iovec[2 * CAPACITY], for each frame one for what goes before it
     HEADS = 11  # what goes before each frame
     MTU = 12  # largest frame of the link
     REFUSED = 13  # the error by which the kernel does not take several datagrams as one frame
@@ -104,7 +107,8 @@ class Wire(IntEnum):
     WAITS = 16  # a pointer to the byte that says that packets wait for the interface; 0 if the program has no queues
     OWN = 17  # a pointer to `SocketPort.headers`
     ALONE = 18  # number of the first queued frame that may be joined with others again
-    END = 19
+    CAPACITY = 19  # frames that may wait to be sent
+    END = 20
 
 
 class WireKind(IntEnum):
@@ -272,14 +276,15 @@ class NativeIo:
             words[Wire.SEGMENTS], words[Wire.MTU], words[Wire.TURN] = segments, mtu, BATCH
             words[Wire.WAITS] = self._waiting + port.number if self._waiting and kind in (WireKind.PACKET, WireKind.SOCKET) else 0
             words[Wire.TCP_SEGMENTS] = SEGMENTS if isinstance(port, PacketPort) and port.joins_tcp else 1
-            words[Wire.FRAMES] = self._new(QUEUE * VECTOR_BYTES).address
-            words[Wire.VECTORS] = self._new(2 * QUEUE * VECTOR_BYTES).address
-            words[Wire.HEADS] = self._new(QUEUE * HEAD_SPACE).address
+            words[Wire.CAPACITY] = capacity = SOCKET_QUEUE if kind == WireKind.SOCKET else QUEUE
+            words[Wire.FRAMES] = self._new(capacity * VECTOR_BYTES).address
+            words[Wire.VECTORS] = self._new(2 * capacity * VECTOR_BYTES).address
+            words[Wire.HEADS] = self._new(capacity * HEAD_SPACE).address
             if isinstance(port, SocketPort):
                 words[Wire.OWN] = self._address_of(port.headers)
-                words[Wire.MESSAGES] = self._sending(self._names()).address
+                words[Wire.MESSAGES] = self._sending(capacity, self._names(capacity)).address
             else:
-                words[Wire.MESSAGES] = self._sending(lambda _: (peer, ADDRESS_BYTES if peer else 0)).address
+                words[Wire.MESSAGES] = self._sending(capacity, lambda _: (peer, ADDRESS_BYTES if peer else 0)).address
         for word, value in words.items():
             self._wires.set_number(start + 8 * word, value)
 
@@ -295,18 +300,18 @@ class NativeIo:
             struct.pack_into("<QQ", vectors.data, VECTOR_BYTES * at, frames + _FRAME_SPACE * at, size)
         return self._messages(BATCH, vectors.address, lambda at: (names.address + ADDRESS_BYTES * at, 0), controls.address)
 
-    def _names(self) -> Callable[[int], tuple[int, int]]:
+    def _names(self, count: int) -> Callable[[int], tuple[int, int]]:
         """An address for each message to be sent."""
-        names = self._new(QUEUE * ADDRESS_BYTES)
-        for at in range(QUEUE):
+        names = self._new(count * ADDRESS_BYTES)
+        for at in range(count):
             struct.pack_into("<H", names.data, ADDRESS_BYTES * at, socket.AF_INET)
         return lambda at: (names.address + ADDRESS_BYTES * at, ADDRESS_BYTES)
 
-    def _sending(self, name: Callable[[int], tuple[int, int]]) -> Memory:
-        controls = self._new(QUEUE * CONTROL_BYTES)
-        for at in range(QUEUE):
+    def _sending(self, count: int, name: Callable[[int], tuple[int, int]]) -> Memory:
+        controls = self._new(count * CONTROL_BYTES)
+        for at in range(count):
             controls.data[CONTROL_BYTES * at : CONTROL_BYTES * at + SEGMENT_CONTROL_BYTES] = _SEGMENT_CONTROL
-        return self._messages(QUEUE, 0, name, controls.address)
+        return self._messages(count, 0, name, controls.address)
 
     def _messages(self, count: int, vectors: int, name: Callable[[int], tuple[int, int]], controls: int) -> Memory:
         messages = self._new(count * MESSAGE_BYTES)

@@ -2,10 +2,12 @@
 
     void arrive_payloads(ptr context, ptr loop, ptr wire, ptr message, ptr data, i64 size)
     i64 leaving(ptr wire, ptr frame, i64 size)
+    void group(ptr wire)
     void address(ptr wire, ptr message, i64 first, i64 count)
 
 `arrive_payloads` runs the datagrams of a message through the program, as frames with headers. `leaving` gives the size of a frame
-that may leave, without padding, else 0. `address` makes a message of queued frames one of their payloads, to their peer.
+that may leave, without padding, else 0. `group` groups queued frames by peer. `address` makes a message of queued frames one of
+their payloads, to their peer.
 """
 
 from __future__ import annotations
@@ -13,7 +15,18 @@ from __future__ import annotations
 from socket import IP_TOS, IPPROTO_IP
 
 from netsum_switch.native import wide_integers as wire
-from netsum_switch.native.io import SEGMENT_CONTROL_BYTES, VECTOR_BYTES, MessageOffset, Wire, get, item, pointer, put
+from netsum_switch.native.io import (
+    SEGMENT_CONTROL_BYTES,
+    VECTOR_BYTES,
+    MessageOffset,
+    Wire,
+    get,
+    is_null,
+    item,
+    pointer,
+    put,
+    put_pointer,
+)
 from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
 from netsum_switch.native.offloads import each_datagram
 from netsum_switch.ports.kernel_socket import HEADERS
@@ -32,11 +45,12 @@ _SOURCE_PORT, _TARGET_PORT, _UDP_LENGTH = 34, 36, 38
 
 
 def write_socket_ports(assembly: LlvmModule) -> None:
-    """``arrive_payloads``, ``leaving`` and ``address``, and what they call."""
+    """``arrive_payloads``, ``leaving``, ``group`` and ``address``, and what they call."""
     _write_lengths(assembly, assembly.function("set_payload", "ptr %frame, i64 %size", "void"))
     parameters = "ptr %c, ptr %l, ptr %w, ptr %message, ptr %data, i64 %size"
     _write_arrive(assembly.function("arrive_payloads", parameters, "void"))
     _write_leaving(assembly, assembly.function("leaving", "ptr %w, ptr %frame, i64 %size", "i64"))
+    _write_group(assembly.function("group", "ptr %w", "void"))
     _write_address(assembly.function("address", "ptr %w, ptr %message, i64 %first, i64 %count", "void"))
 
 
@@ -125,6 +139,33 @@ def _write_leaving(assembly: LlvmModule, out: LlvmFunction) -> None:
         every = out.op("and", 1, every, each)
     size = out.op("add", 64, length, _ETHERNET)
     out.give(f"i64 {out.choose(every, 64, size, 0)}")
+
+
+def _write_group(out: LlvmFunction) -> None:
+    """Group the queue by peer, so that the frames of a flow are neighbors. All frames to a peer keep their order, whatever their
+    flows. Pointers and sizes move, the frames do not. The cost is a pass over the queue for each peer."""
+    frames, rest, queued = pointer(out, "%w", Wire.FRAMES), pointer(out, "%w", Wire.VECTORS), get(out, "%w", Wire.QUEUED)
+    out.copy(rest, frames, out.op("mul", 64, queued, VECTOR_BYTES))  # vectors are written later
+    done = out.number()
+    with out.each(queued) as start:
+        first = out.load_pointer(item(out, rest, start, VECTOR_BYTES))
+        with out.unless(is_null(out, first)):
+            peer = _peer(out, first)
+            with out.each(out.op("sub", 64, queued, start)) as index:
+                frame = item(out, rest, out.op("add", 64, start, index), VECTOR_BYTES)
+                data = out.load_pointer(frame)
+                with out.unless(is_null(out, data)), out.when(out.compare("eq", 64, _peer(out, data), peer)):
+                    out.copy(item(out, frames, out.load(done, 64, 8), VECTOR_BYTES), frame, VECTOR_BYTES)
+                    put_pointer(out, frame, 0, "null")
+                    out.increment(done)
+            with out.when(out.compare("eq", 64, out.load(done, 64, 8), queued)):
+                out.give("void")
+    out.give("void")
+
+
+def _peer(out: LlvmFunction, frame: Register) -> Register:
+    """The address and the UDP port that a frame goes to, and the port's own UDP port between them."""
+    return out.load(out.offset(frame, _TARGET), 64)
 
 
 def _write_address(out: LlvmFunction) -> None:

@@ -6,7 +6,8 @@
 What the kernel takes as one goes as one. On a UDP port, neighbors of one size are one message, which the kernel cuts up
 (UDP_SEGMENT). On an interface, datagrams of one flow and one size are one frame, and so is a run of a TCP stream, with a struct
 virtio_net_hdr that says so. A veth hands it over whole, and the receiver's kernel cuts up datagrams only if the receiver does not
-read them whole (UDP_GRO). What leaves by a kernel socket is the payload of such a frame, as one message (UDP_SEGMENT).
+read them whole (UDP_GRO). What leaves by a kernel socket is the payload of such a frame, as one message (UDP_SEGMENT), and other
+peers' frames between them do not matter.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from netsum_switch.native import wide_integers as wire
 from netsum_switch.native.io import (
     HEAD_SPACE,
     MESSAGE_BYTES,
-    QUEUE,
     SEGMENT_CONTROL_BYTES,
     VECTOR_BYTES,
     Counter,
@@ -309,8 +309,10 @@ def _write_send(out: LlvmFunction) -> None:
     """Send what is queued at a port. What cannot be sent now is dropped. Frames that the kernel does not take as one go one by
     one: all from now on, or these alone if others have other peers."""
     counters, messages, queue = (pointer(out, "%w", word) for word in (Wire.COUNTERS, Wire.MESSAGES, Wire.FRAMES))
-    done = out.number()
+    done, has_peers = out.number(), _is(out, WireKind.SOCKET)
     head, some, sent, failed, after = (out.label() for _ in range(5))
+    with out.when(has_peers):
+        out.line("call void @group(ptr %w)")
     out.begin(head)
     first = out.load(done, 64, 8)
     out.branch(out.compare("ult", 64, first, get(out, "%w", Wire.QUEUED)), some, after)
@@ -331,14 +333,8 @@ def _write_send(out: LlvmFunction) -> None:
     with out.when(out.compare("eq", 64, error, EINTR)):
         out.jump(head)
     frames = _frames_of(out, messages)
-    passing = out.compare("eq", 64, error, EAGAIN)
-    for each in (ENOBUFS, *_GONE):
-        passing = out.op("or", 1, passing, out.compare("eq", 64, error, each))
-    has_peers = _is(out, WireKind.SOCKET)
-    for each in _NO_WAY:
-        passing = out.op("or", 1, passing, out.op("and", 1, has_peers, out.compare("eq", 64, error, each)))
     cut = out.compare("ugt", 64, frames, 1)
-    with out.when(out.op("and", 1, cut, out.negation(passing))):  # on this way they cannot be cut up
+    with out.when(out.op("and", 1, cut, out.negation(_is_passing(out, error, has_peers)))):  # on this way they cannot be cut up
         with out.when(has_peers):
             put(out, "%w", Wire.ALONE, out.op("add", 64, first, frames))
             out.jump(head)
@@ -360,6 +356,16 @@ def _write_send(out: LlvmFunction) -> None:
     with out.unless(is_null(out, waits)):
         _mark_full(out, waits)
     out.give("void")
+
+
+def _is_passing(out: LlvmFunction, error: Register, has_peers: Register) -> Register:
+    """True if the kernel refused a message by an error that has nothing to do with its being of several frames."""
+    passing = out.compare("eq", 64, error, EAGAIN)
+    for each in (ENOBUFS, *_GONE):
+        passing = out.op("or", 1, passing, out.compare("eq", 64, error, each))
+    for each in _NO_WAY:
+        passing = out.op("or", 1, passing, out.op("and", 1, has_peers, out.compare("eq", 64, error, each)))
+    return passing
 
 
 def _mark_full(out: LlvmFunction, waits: Register) -> None:
@@ -402,7 +408,7 @@ def _write_queue(out: LlvmFunction) -> None:
         with out.when(out.compare("eq", 16, family, 0)):  # nothing has come in yet, so there is no wire
             add(out, pointer(out, "%w", Wire.COUNTERS), Counter.TX_DROPPED)
             out.give("void")
-    with out.when(out.compare("uge", 64, get(out, "%w", Wire.QUEUED), QUEUE)):
+    with out.when(out.compare("uge", 64, get(out, "%w", Wire.QUEUED), get(out, "%w", Wire.CAPACITY))):
         out.line("call void @send_queued(ptr %l, ptr %w)")
     frame = item(out, pointer(out, "%w", Wire.FRAMES), get(out, "%w", Wire.QUEUED), VECTOR_BYTES)
     out.store_pointer("%data", frame)

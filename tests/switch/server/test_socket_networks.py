@@ -22,7 +22,7 @@ from tests.switch.harness.controller import PROGRAMS
 from tests.switch.harness.namespace import Namespace
 from tests.switch.server.test_offloads import ON
 from tests.switch.server.test_packet_loop import running
-from tests.switch.server.test_socket_ports import payload, reflect, segmented
+from tests.switch.server.test_socket_ports import delivery, payload, reflect, segmented
 from tests.threads import PATIENCE, repeatedly, until
 
 
@@ -160,6 +160,31 @@ class TestNetworks:
             assert near.recv(1 << 16) == payload(3000, number), "in one message"
         dataplane.stop()
         assert (port.counters.tx_packets, port.counters.tx_dropped) == (18, 0)
+
+    @pytest.mark.parametrize("place", range(3), ids=["first", "in the middle", "last"])
+    def test_a_refused_message_beside_others(
+        self, undo: ExitStack, switch: Namespace, hosts: Sequence[NetworkNamespace], port: SocketPort, place: int
+    ) -> None:
+        """Its datagrams go one by one, in their order, and those of the others together, whatever was between them."""
+        if not port.segments:
+            pytest.skip("this kernel has no UDP_SEGMENT")
+        switch.run("ip", "route", "change", "10.0.2.0/24", "dev", "s2", "mtu", "1000")
+        peers = [hosts[at].call(lambda: wire_inside(undo)) for at in (0, 0)]
+        narrow = hosts[1].call(lambda: wire_inside(undo))
+        peers.insert(place, narrow)
+        for number in range(3):
+            for peer in peers:
+                with delivery(port):
+                    segmented(peer, payload(3600, number), 1200, port.address)
+        for peer in peers:
+            peer.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
+        dataplane = running(undo, reflect(), port)
+        whole = b"".join(payload(3600, number) for number in range(3))
+        for peer in peers:
+            expected = [whole[at : at + 1200] for at in range(0, len(whole), 1200)] if peer is narrow else [whole]
+            assert [peer.recv(1 << 16) for _ in expected] == expected
+        dataplane.stop()
+        assert (port.counters.tx_packets, port.counters.tx_dropped) == (27, 0)
 
     def test_packets_wait_for_a_link_that_is_slower(
         self, undo: ExitStack, switch: Namespace, port: SocketPort, peers: Sequence[socket.socket]

@@ -1,0 +1,278 @@
+"""``netsum aggregator``: sums for hosts on an ordinary Ethernet switch, made on a spare server.
+
+One command starts netsum-switch, with a UDP socket of this machine as its only port, and the controller for it. Hosts are known
+by joining: each rank enrolls with the token of the join line, and the first rank of a job creates it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, Self
+
+import click
+from netsum.descriptor import IP_UDP_BYTES
+from netsum.errors import JoinError
+from netsum.join_url import DEFAULT_JOB, JoinUrl
+from netsum.transports.interfaces import mtu_of
+from netsum.user_state import read_json, state_folder, write_json
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, SWITCH_SOURCE, UDP_PORT
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import MTU
+from netsum_controller.config.topology import Topology, mac_of
+from netsum_controller.controller import Controller
+from netsum_controller.errors import BusyError, RejectedError
+from netsum_controller.http.certificate import self_signed
+from netsum_controller.http.enrollment import EnrolledJob, Enrollment
+from netsum_controller.jobs.membership import RETRY_MS
+from netsum_controller.jobs.rejoin import some_ranks
+from netsum_controller.state.model import Job
+
+from netsum_testbed.errors import TestbedError
+from netsum_testbed.interrupts import end_on_signals, interrupts_deferred, interrupts_held
+from netsum_testbed.processes import STARTS
+from netsum_testbed.switches import SwitchProcess
+
+NAME: Final = "aggregator"
+HTTP_PORT: Final = 8080
+FORGOTTEN: Final = 30.0
+"""Seconds after which a rank that waits for others counts as gone unless it has enrolled again, as it does every second."""
+LEAST_MTU: Final = CHUNK_BYTES + HEADER_BYTES + IP_UDP_BYTES
+_PRIVATE: Final = 0o600
+_ANY_HOST: Final = ("192.0.2.1", 9)  # TEST-NET-1 (RFC 5737): nothing is sent there
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an aggregator is: the address of this machine that it uses (``host``), the ports of its ``https`` and ``udp``
+    there, and the address at which hosts reach both (``advertise``). ``mtu``: largest IP packet on the way to every host,
+    bytes. ``folder`` keeps what must outlive it: the state of its jobs, its certificate and the token of the join line."""
+
+    folder: Path
+    host: str
+    advertise: str
+    mtu: int
+    https: int = HTTP_PORT
+    udp: int = UDP_PORT
+
+    def topology(self, p4runtime: str) -> Topology:
+        """One switch, and behind its only port as many hosts as a job may have, wherever they are."""
+        switch = {
+            "device_id": 1,
+            "p4runtime": p4runtime,
+            "ip": self.host,
+            "mac": mac_of(self.host),
+            "shared_ports": [1],
+            "endpoint": f"{self.advertise}:{self.udp}",
+        }
+        host = {"switch": NAME, "port": 1, "mtu": self.mtu}
+        hosts = {f"host{number}": host for number in range(SWITCH_SOURCE)}
+        return Topology.model_validate({"name": NAME, "switches": {NAME: switch}, "hosts": hosts})
+
+
+class Aggregator:
+    """A running aggregator. A context manager; leaving it ends the switch and the controller, and keeps the place's folder.
+
+    Attributes:
+        join_url: What hosts need.
+        controller: The controller, in this process.
+        switch: The switch's process.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Raises :class:`TestbedError` or :class:`netsum_controller.errors.ControllerError`."""
+        try:
+            self._start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        with interrupts_held():
+            self._stack.close()
+
+    def _start(self) -> None:
+        place = self._place
+        certificate = self_signed(place.folder, [place.advertise, place.host])
+        token = _kept_token(place.folder / "token")
+        runtime = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))
+        port = f"1@socket:{place.host}:{place.udp}:{UDP_PORT}"
+        self.switch = SwitchProcess("embedded", [port], runtime, name=NAME)
+        self._stack.callback(self.switch.stop)
+        self.switch.wait_ready()
+        topology = place.topology(self.switch.address)
+        with interrupts_deferred():
+            self.controller = self._stack.enter_context(Controller(topology, place.folder / "state.db"))
+            self.controller.context.connect_timeout = self.controller.context.patience = STARTS
+            self.controller.push()
+            self.controller.serve(
+                place.host,
+                place.https,
+                advertise=place.advertise,
+                tls=(certificate.path, certificate.path),
+                pin=certificate.digest,
+                enroll=Jobs(self.controller, token, place.folder / "hosts.json").enroll,
+                join_token=token,
+            )
+        (place.folder / f"{NAME}.yaml").write_text(topology.to_yaml(), "utf-8")
+        assert self.controller.url is not None
+        https = int(self.controller.url.partition("#")[0].rpartition(":")[2])
+        self.join_url = JoinUrl(place.advertise, https, token, certificate.digest)
+
+
+class Jobs:
+    """The jobs that hosts create by enrolling. A job is created when all of its ranks have enrolled, since only then is it known
+    which of them are on one host, and sum in its memory."""
+
+    def __init__(self, controller: Controller, token: str, kept: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """``kept``: the file that has the host of each job's ranks, for when this process is started again."""
+        self._controller = controller
+        self._key = blake2b(token.encode()).digest()
+        self._kept = kept
+        self._clock = clock
+        found = read_json(kept)
+        self._hosts: dict[str, list[str]] = found if isinstance(found, dict) else {}
+        self._enrolled: dict[str, dict[int, tuple[str, float]]] = {}
+        """By job and rank, of a job that is not there yet: the rank's host, and when it enrolled last."""
+
+    def enroll(self, wanted: Enrollment) -> EnrolledJob:
+        """Find the rank's job, or create it with the last of its ranks. A job of another size, or with ranks on other hosts,
+        is made anew once all of its ranks have left it. Raises :class:`BusyError` until all ranks have enrolled,
+        :class:`RejectedError` while ranks of another size are there, or if the rank's link cannot carry the job's packets."""
+        token = blake2b(wanted.job.encode(), key=self._key, digest_size=24).hexdigest()
+        host = wanted.host or f"of rank {wanted.rank} alone"
+        job = next((job for job in self._controller.jobs() if job.name == wanted.job), None)
+        active = [seat.rank for seat in job.epoch.seats if seat.active] if job is not None else []
+        if job is not None and active and job.workers != wanted.size:
+            raise RejectedError(
+                f"job {job.name!r} has {job.workers} ranks, of which {', '.join(map(str, active))} are in it, and not "
+                f"{wanted.size}: end them, delete it (`netsum job delete {job.name}`), or name another job in the join line"
+            )
+        hosts = self._hosts.get(wanted.job, [])
+        if job is None or (not active and (len(hosts) != wanted.size or hosts[wanted.rank] != host)):
+            hosts = self._gathered(wanted, host)
+            if job is not None:
+                self._controller.delete_job(job.name)
+            job = self._create(wanted.job, hosts, token)
+        _check_mtu(job, wanted)
+        return EnrolledJob(job.name, token)
+
+    def _gathered(self, wanted: Enrollment, host: str) -> list[str]:
+        """The host of each rank, when all have enrolled. Those that wait repeat their enrollment; one that has not done so for
+        some time has ended."""
+        now = self._clock()
+        known = self._enrolled.get(wanted.job, {})
+        fresh = {rank: each for rank, each in known.items() if rank < wanted.size and now - each[1] < FORGOTTEN}
+        ranks = self._enrolled[wanted.job] = {**fresh, wanted.rank: (host, now)}
+        if missing := [rank for rank in range(wanted.size) if rank not in ranks]:
+            raise BusyError(f"job {wanted.job!r}: {some_ranks(missing)} must still enroll", RETRY_MS)
+        del self._enrolled[wanted.job]
+        return [ranks[rank][0] for rank in range(wanted.size)]
+
+    def _create(self, name: str, hosts: Sequence[str], token: str) -> Job:
+        different = list(dict.fromkeys(hosts))
+        if len(different) > SWITCH_SOURCE:
+            raise RejectedError(f"job {name!r} is on {len(different)} hosts; an aggregator serves {SWITCH_SOURCE} at most")
+        members = tuple(f"host{different.index(each)}" for each in hosts)
+        job = self._controller.create_job(JobSpec(name=name, members=members, token=token, share_memory=True))
+        there = {each.name for each in self._controller.jobs()}
+        self._hosts = {each: found for each, found in self._hosts.items() if each in there} | {name: list(hosts)}
+        write_json(self._kept, self._hosts)
+        return job
+
+
+def _check_mtu(job: Job, wanted: Enrollment) -> None:
+    needed = job.block_bytes + HEADER_BYTES + IP_UDP_BYTES
+    if wanted.mtu < needed:
+        raise RejectedError(
+            f"job {job.name!r} sends packets of {needed} bytes, and the interface {wanted.address} of rank {wanted.rank} carries "
+            f"{wanted.mtu}: start the aggregator with --mtu {wanted.mtu}, or raise the MTU there and on the way"
+        )
+
+
+def _kept_token(path: Path) -> str:
+    """The token in this file, which is made if it is not there."""
+    try:
+        if path.exists():
+            return path.read_text("utf-8").strip()
+        token = secrets.token_urlsafe(24)
+        part = path.with_suffix(".part")
+        part.unlink(missing_ok=True)
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w", encoding="utf-8") as file:
+            file.write(f"{token}\n")
+        part.replace(path)
+    except OSError as error:
+        raise TestbedError(f"{error.filename or path}: {error.strerror}") from None
+    return token
+
+
+def own_address() -> str:
+    """This machine's address on the way to others. Raises :class:`TestbedError` if it has no route."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(_ANY_HOST)
+        except OSError:
+            raise TestbedError(
+                "this machine has no route to others: give with --host the address at which they reach it"
+            ) from None
+        return str(sock.getsockname()[0])
+
+
+@click.command()
+@click.option("--host", metavar="ADDRESS", help="Address of this machine to use [default: that of its default route].")
+@click.option("--advertise", metavar="ADDRESS", help="Address at which hosts reach it, behind NAT [default: --host].")
+@click.option("--port", default=HTTP_PORT, show_default=True, type=click.IntRange(0, 65535), help="TCP, HTTPS; 0: a free one.")
+@click.option("--udp-port", default=UDP_PORT, show_default=True, type=click.IntRange(1, 65535), help="UDP, for the gradients.")
+@click.option(
+    "--mtu",
+    type=click.IntRange(LEAST_MTU, 65535),
+    metavar="BYTES",
+    help=f"Largest IP packet that reaches every host [default: the interface's MTU, at most {MTU}].",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIRECTORY",
+    help="Keeps its jobs, its certificate and the join line's token [default: in the user's state directory].",
+)
+def aggregator(host: str | None, advertise: str | None, port: int, udp_port: int, mtu: int | None, state: Path | None) -> None:
+    """Sum gradients for hosts on an ordinary Ethernet switch, on this machine. Ctrl-C ends it.
+
+    Prints the line that each host needs: with it, `netsum.join()` and torch's process groups find the aggregator. Needs no root.
+    """
+    end_on_signals()
+    host = host or own_address()
+    try:
+        mtu = mtu or min(mtu_of(host), MTU)
+    except OSError as error:
+        raise TestbedError(f"--host {host}: {error}") from None
+    place = Place(state or state_folder() / NAME, host, advertise or host, mtu, port, udp_port)
+    try:
+        with Aggregator(place) as running:
+            options = f"--topology {place.folder / NAME}.yaml --state {place.folder}/state.db"
+            click.echo(f"aggregator at {place.advertise}: UDP {udp_port}, TCP {running.join_url.port}, MTU {mtu}", err=True)
+            click.echo(f"its jobs: netsum {options} job list", err=True)
+            click.echo(f"on each host (for another job than {DEFAULT_JOB!r}, put a name before the ?):", err=True)
+            click.echo(running.join_url.shell_line())
+            code = running.switch.wait(None)
+            raise TestbedError(f"the switch has ended (exit code {code}): {running.switch.last_words() or 'it said nothing'}")
+    except KeyboardInterrupt:
+        return  # that is how it is meant to end
+    except JoinError as error:
+        raise TestbedError(str(error)) from None

@@ -1,0 +1,151 @@
+"""Hosts that share a port of the switch, behind an ordinary Ethernet switch or a network: sums are exact, their members are known
+by their keys whatever their addresses, and no other sender is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from netsum.transports import ImpairedTransport, Impairment, Transport, UdpTransport, base
+from netsum.wire.codec import Header, pack_header, parse_header
+from netsum.wire.schema import HEADER_BYTES, Outcome
+from netsum_controller.config.topologies import star
+from netsum_testbed.fabric import Fabric
+
+from tests.full.calls import check_some_of_each
+from tests.full.conftest import joined, started
+from tests.full.trouble import Training, restart_switch
+from tests.hosts.network import Around
+
+HOSTS, SHARED = 4, 3
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "rootless-embedded",
+        pytest.param("namespace-embedded", marks=[pytest.mark.root]),
+        pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
+        pytest.param("mininet-embedded", marks=[pytest.mark.root, pytest.mark.full]),
+        pytest.param("mininet-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2, pytest.mark.full]),
+    ],
+)
+def site(request: pytest.FixtureRequest) -> Iterator[Fabric]:
+    """A switch with one host at a port of its own, and three at another."""
+    with started(request.param, star(HOSTS, shared=SHARED)) as fabric:
+        yield fabric
+
+
+def test_all_calls(site: Fabric) -> None:
+    with joined(site, HOSTS) as communicators:
+        keys = [comm.descriptor.key for comm in communicators]
+        assert [bool(key) for key in keys] == [False, True, True, True]
+        assert len(set(keys)) == HOSTS
+        check_some_of_each(communicators)
+        assert all(comm.stats.malformed == 0 for comm in communicators)
+
+
+def test_on_a_bad_network(site: Fabric) -> None:
+    def bad(transport: Transport, seed: int) -> Transport:
+        return ImpairedTransport(transport, Impairment(drop=0.05, duplicate=0.05, reorder=0.05), seed)
+
+    wraps = {rank: lambda transport, rank=rank: bad(transport, rank) for rank in range(HOSTS)}
+    with joined(site, HOSTS, wraps=wraps) as communicators:
+        check_some_of_each(communicators)
+
+
+@pytest.mark.full
+def test_calls_go_on_after_the_switch_restarted(site: Fabric) -> None:
+    with joined(site, HOSTS, window=16) as communicators, Training(communicators) as training:
+        before = [comm.descriptor.key for comm in communicators]
+        training.on(20)
+        restart_switch(site)
+        training.finish(20)
+        assert [comm.stats.resumes for comm in communicators] == [1] * HOSTS
+        after = [comm.descriptor.key for comm in communicators]
+        assert all(old != new for old, new in zip(before[1:], after[1:], strict=True)), "keys are new in every epoch"
+
+
+class Forging(Around):
+    """Sends, before each of a member's packets, one in another member's name with a key that is off by one bit, and one of its
+    own with none."""
+
+    def __init__(self, inner: Transport, victim: int) -> None:
+        super().__init__(inner)
+        self._victim = victim
+        self.forged = 0
+
+    def send(self, packets: Sequence[base.Packet]) -> None:
+        for packet in packets:
+            data = b"".join(packet)
+            header = parse_header(data)
+            for changed in (header._replace(src_id=self._victim, key=header.key ^ 1), header._replace(key=0)):
+                body = data[HEADER_BYTES:]
+                self.inner.send([(pack_header(changed), bytes(byte ^ 0x55 for byte in body))])
+                self.forged += 1
+        self.inner.send(packets)
+
+
+def test_who_has_no_key_changes_nothing(site: Fabric) -> None:
+    made: list[Forging] = []
+
+    def forging(transport: Transport) -> Transport:
+        made.append(Forging(transport, victim=2))
+        return made[-1]
+
+    with joined(site, HOSTS, wraps={3: forging}) as communicators:
+        check_some_of_each(communicators)
+        outcomes = site.controller.stats(communicators[0].descriptor.job).outcomes
+        assert 0 < outcomes[Outcome.BAD_KEY.name.lower()] <= made[0].forged
+        assert all(outcomes[name] == 0 for name in ("wrong_port", "not_member", "malformed", "fingerprint_mismatch"))
+
+
+class Moving(Around):
+    """Sends from another UDP port after every tenth time, as through a NAT that forgets."""
+
+    def __init__(self, inner: Transport, remote: tuple[str, int]) -> None:
+        super().__init__(inner)
+        self._remote = remote
+        self._sent = 0
+        self.moves = 0
+
+    def send(self, packets: Sequence[base.Packet]) -> None:
+        self._sent += 1
+        if self._sent % 10 == 0:
+            self.inner.close()
+            self.inner = UdpTransport(("", 0), self._remote)
+            self.moves += 1
+        self.inner.send(packets)
+
+
+@pytest.mark.parametrize("site", ["rootless-embedded"], indirect=True)  # elsewhere an address belongs to an interface
+def test_a_member_may_send_from_another_address_at_any_time(site: Fabric) -> None:
+    endpoint = site.topology.switches["s1"].endpoint or ""
+    host, _, port = endpoint.rpartition(":")
+    made: list[Moving] = []
+
+    def moving(transport: Transport) -> Transport:
+        made.append(Moving(transport, (host, int(port))))
+        return made[-1]
+
+    with joined(site, HOSTS, wraps={1: moving, 2: moving}) as communicators:
+        for _ in range(3):
+            check_some_of_each(communicators)
+        assert min(each.moves for each in made) > 2
+
+
+def test_a_header_without_the_key_is_no_result(site: Fabric) -> None:
+    """What comes to a member without its key is counted and ignored."""
+
+    class Injecting(Around):
+        def recv(self, timeout: float | None) -> Sequence[memoryview]:
+            came = self.inner.recv(timeout)
+            forged = []
+            for packet in came:
+                header: Header = parse_header(bytes(packet))
+                forged.append(memoryview(pack_header(header._replace(key=header.key ^ 2)) + bytes(packet)[HEADER_BYTES:]))
+            return [*forged, *came]
+
+    with joined(site, HOSTS, wraps={3: Injecting}) as communicators:
+        check_some_of_each(communicators)
+        assert [comm.stats.malformed > 0 for comm in communicators] == [False, False, False, True]

@@ -1,0 +1,1 @@
+"""``make cluster-check``: ranks under torchrun on servers of an ordinary network, with an aggregator beside its switch."""

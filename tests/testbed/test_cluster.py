@@ -1,0 +1,46 @@
+"""``make cluster-check`` as a user sees it, on a smaller network."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.system.cluster.network import AGGREGATOR, OrdinaryNetwork
+from tests.testbed.conftest import Start
+
+pytestmark = pytest.mark.root
+
+
+def test_the_network() -> None:
+    """Servers reach each other, those behind NAT with the router's address; what is filtered does not come."""
+    with OrdinaryNetwork(3, routed=1, nat=True) as network:
+        for host in network.hosts:
+            network.run(host, "ping", "-c", "1", "-w", "600", network.address(AGGREGATOR))
+        network.filter("h3", "icmp type echo-request drop")
+        with pytest.raises(Exception, match="100% packet loss"):
+            network.run("h3", "ping", "-c", "1", "-W", "1", network.address(AGGREGATOR))
+        network.unfilter("h3")
+        network.run("h3", "ping", "-c", "1", "-w", "600", network.address(AGGREGATOR))
+
+
+@pytest.mark.full
+@pytest.mark.torch
+def test_a_small_one(netsum: Start) -> None:
+    trials = ("--only", "plain", "--only", "killed", "--only", "forger", "--only", "to the aggregator is blocked")
+    sizes = ("--hosts", "2", "--ranks", "1", "--steps", "30", "--calls", "2", "--python", sys.executable)
+    command = netsum("cluster-check", *trials, *sizes)
+    command.ends()
+    said = command.json()
+    assert len(said["trials"]) == 4
+    assert (said["losses_equal"], said["wrong"], said["forged_changes"]) == (True, 0, 0)
+    assert said["times_gloo_16M"] > 0
+    assert said["times_gloo_4K"] > 0
+    forged = said["trials"]["a forger on the same bridge"]
+    assert min(forged["forged"].values()) > 0
+
+
+def test_what_cannot_be(netsum: Start) -> None:
+    command = netsum("cluster-check", "--only", "nothing", "--python", sys.executable)
+    command.ends(2)
+    assert "no trial has these words" in command.output
