@@ -104,8 +104,13 @@ def test_a_rejoin_may_be_asked_again_after_half_an_answer(controller: Controller
 
 def test_a_job_that_stays_busy_is_not_ready_at_the_deadline(controller: Controller) -> None:
     controller.answers = [(409, {"error": "the previous run is still finishing", "retry_ms": 20})]
-    with pytest.raises(NotReadyError, match="still finishing"):
-        join(controller, timeout=0.2)
+    said, timeout = "does not answer", 0.1
+    while "does not answer" in said:  # on a busy machine the first answer may come after the deadline
+        timeout *= 2
+        with pytest.raises(NotReadyError) as refused:
+            join(controller, timeout=timeout)
+        said = str(refused.value)
+    assert "still finishing" in said
 
 
 def test_a_controller_that_is_not_there_is_named(controller: Controller) -> None:

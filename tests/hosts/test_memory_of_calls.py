@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from netsum import Communicator
 
-from tests.hosts.calls import on_each, ranks
+from tests.hosts.calls import closing_all, on_each
+from tests.hosts.combiners import make_network
+from tests.threads import PATIENCE
 
 RANKS, ROWS = 2, 1 << 21
 """Rows of float32: 8 MiB, several hundred windows."""
@@ -31,7 +33,7 @@ CALLS: dict[str, Call] = {
 def test_a_call_streams_its_blocks(name: str) -> None:
     arrays = [np.ones(ROWS, np.float32) * (1 + rank) for rank in range(RANKS)]
     room = [np.empty_like(each) for each in arrays]
-    with ranks(RANKS, window=16) as communicators:
+    with closing_all(make_network(RANKS, window=16).communicators(timeout=PATIENCE)) as communicators:
         on_each(communicators, lambda comm: comm.barrier())
         tracemalloc.start()
         try:

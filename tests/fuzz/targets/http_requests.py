@@ -34,9 +34,18 @@ class Membership:
         return SimpleNamespace(name=name, epoch=SimpleNamespace(number=7, seats=()))
 
     def join(
-        self, name: str, token: str, rank: int, instance: str, link: Any, place: Any = None, peer: str | None = None
+        self,
+        name: str,
+        token: str,
+        rank: int,
+        instance: str,
+        link: Any,
+        place: Any = None,
+        peer: str | None = None,
+        host_id: str | None = None,
     ) -> Descriptor:
         self._checked(name, token, rank, instance)
+        assert not host_id or (len(host_id) == 32 and int(host_id, 16) >= 0)
         assert peer is None or 0 < int(peer.rpartition(":")[2]) < 1 << 16
         assert place is None or all(value is None or 0 <= value < 1 << 32 for value in place)
         assert link is None or isinstance(link, dict)

@@ -42,7 +42,8 @@ class AggregatorProcess:
 
     def start(self) -> None:
         """Start it, also again after it was killed; returns when hosts can join."""
-        self._process = Child(self._command, output=self._folder / "aggregator.log", piped=True)
+        environment = {"TMPDIR": str(self._folder)}  # one that is killed leaves its socket there
+        self._process = Child(self._command, output=self._folder / "aggregator.log", piped=True, environment=environment)
         for line in self._process.stdout:
             if line.startswith(_LINE):
                 url = JoinUrl.parse(line.removeprefix(_LINE).strip().strip("'"))
@@ -100,6 +101,7 @@ class Launch:
                 "GLOO_SOCKET_IFNAME": "eth0",
                 "OMP_NUM_THREADS": "1",
                 "PYTHONPATH": "",
+                "TMPDIR": str(self.folder),  # torchrun leaves its folder behind
             }
             command = [*self.network.prefix(host), str(self.python), *words]
             self.children.append(Child(command, output=self.folder / f"{host}.log", environment=environment))
@@ -201,7 +203,7 @@ def in_one_switch(python: Path, size: int, steps: int, mtu: int) -> str:
             str(file),
             str(steps),
         ]
-        environment = {"PATH": f"{python.parent}:{os.environ['PATH']}", "PYTHONPATH": ""}
+        environment = {"PATH": f"{python.parent}:{os.environ['PATH']}", "PYTHONPATH": "", "TMPDIR": folder}
         child = Child([sys.executable, *NETSUM, *words], output=Path(folder) / "log", environment=environment)
         try:
             if child.wait(None):
@@ -272,7 +274,7 @@ def forge(place: Site) -> dict[str, Any]:
 
 def _udp_ports(network: OrdinaryNetwork, host: str) -> list[int]:
     """The UDP ports that processes on a host have open."""
-    lines = network.on(host, lambda: Path("/proc/net/udp").read_text()).splitlines()[1:]
+    lines = network.on(host, lambda: Path("/proc/thread-self/net/udp").read_text()).splitlines()[1:]
     return [int(line.split()[1].rpartition(":")[2], 16) for line in lines]
 
 
