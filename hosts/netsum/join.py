@@ -45,7 +45,7 @@ def join(
         size: the job's number of ranks. An aggregator creates the job with it; any other job must have that many.
         token, controller: the job's secret and the controller's URL; or
         controller: an aggregator's join line (:mod:`netsum.join_url`), which has a token of its own. The rank enrolls first: the
-            aggregator creates the job when its first rank enrolls, and gives out the job's token. Needs rank and size; or
+            aggregator creates the job when all ranks have enrolled, and gives out its token. Needs rank and size; or
         descriptor: a :class:`Descriptor`, or its file (``{rank}`` stands for the rank). A file is good for one run: in a second
             run, the first call raises :class:`DesynchronizedError`.
         link: how to reach the switch, if not by the descriptor's link: ``{"kind": "udp"}`` and so on.
