@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import EVERYONE, SWITCH_SOURCE, AgeOp, BlockState, Hop, Op, Status
+from netsum.wire.schema import SWITCH_SOURCE, AgeOp, BlockState, Hop, Op, Status
 
 from tests.model.flags import Rules
 from tests.model.replies import header_of, is_query
@@ -44,7 +44,7 @@ def early(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
             record.congested,
         )
         for to in job.members
-        if to.switch or record.dest in (EVERYONE, to.rank)
+        if to.switch or to.is_dest(record.dest)
     )
 
 

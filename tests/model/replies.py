@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import CPU_PORT, EVERYONE, SWITCH_SOURCE, UDP_PORT, AgeOp, Hop, Op, Outcome, Status
+from netsum.wire.schema import CPU_PORT, SWITCH_SOURCE, UDP_PORT, AgeOp, Hop, Op, Outcome, Status
 
 from tests.model.flags import ALL_RULES, Rules
 from tests.model.state import Job, Member, Packet, Record, Reply
@@ -35,11 +35,7 @@ def result_for(member: Member, packet: Packet, record: Record, rules: Rules = AL
     OK and the packet that brings it about came with room for it. A child switch gets it whole, whomever it is for."""
     fits = record.status == Status.OK and 0 < record.chunks <= len(packet.payload)
     fits &= record.data_cnt > 0 or not rules.uncounted_is_no_result
-    for_it = (
-        record.dest == EVERYONE
-        or 0 <= record.dest - member.rank < member.workers
-        or (member.switch and rules.whole_between_switches)
-    )
+    for_it = member.is_dest(record.dest) or (member.switch and rules.whole_between_switches)
     header = header_of(packet.header.job_id, record)._replace(
         age_op=_age_op(member, record, rules),
         final=packet.header.final,

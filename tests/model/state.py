@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import SWITCH_SOURCE, BlockState
+from netsum.wire.schema import EVERYONE, SWITCH_SOURCE, BlockState
 
 Payload = tuple[int, ...]
 """The chunks of a payload, each a 2048-bit int; () of a header-only packet. An empty contribution (lane_cnt 0) may be
@@ -55,6 +55,10 @@ class Member(NamedTuple):
     @property
     def source(self) -> int:
         return 1 << self.src_id
+
+    def is_dest(self, dest: int) -> bool:
+        """True if a block's payload is for a rank of this host."""
+        return dest == EVERYONE or 0 <= dest - self.rank < self.workers
 
 
 class Uplink(NamedTuple):

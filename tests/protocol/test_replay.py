@@ -47,6 +47,7 @@ def test_a_leaf_says_what_it_knows_and_not_what_came_beside_it(target: Target, s
 @one_in(8)  # 250 packets each
 @given(st.sampled_from((Traffic, TreeTraffic)), st.integers(min_value=0))
 @example(Traffic, 160_249_570_336_040_224)  # a scan closes two blocks, of which a congested link has marked one
+@example(Traffic, 127)  # a copy goes early to a host whose second rank is its destination
 def test_any_traffic(kind: type[Traffic], seed: int) -> None:
     replay(kind(seed).steps(250), InProcess(star.items()))
 

@@ -21,10 +21,12 @@ from tests.model.state import Record as ModelRecord
 from tests.protocol.star import SWITCH_IP
 from tests.system.fuzz.blocks import STRAGGLERS
 from tests.system.fuzz.site import JOBS, PARENT, PORTS, senders, station
+from tests.system.fuzz.site import frame as home_frame
 
 FORWARDED: Final = "forwarded"
 ARP: Final = "arp"
 FORGED: Final = "forged"
+MOVED: Final = "moved"
 
 _ARP_BYTES = ETHERNET_BYTES + 28
 _MAX_PAYLOAD = CHUNK_BYTES * MAX_CHUNKS
@@ -44,9 +46,10 @@ Record = Mapping[str, int]
 
 
 class Verdict(NamedTuple):
-    """``fate``: an outcome, FORWARDED, ARP, or FORGED (dropped, because it claims to come from an address that is not behind
-    its port, or from one switch to another); ``egress``: the ports on which something leaves; ``let_in``: the member that
-    the sender passed for; ``job_id``: where the outcome is counted."""
+    """``fate``: an outcome, FORWARDED, ARP, FORGED (dropped, because it claims to come from an address that is not behind
+    its port, or from one switch to another), or MOVED (with a member's key, from an address that the member had not);
+    ``egress``: the ports on which something leaves; ``let_in``: the member that the sender passed for; ``job_id``: where the
+    outcome is counted."""
 
     fate: Outcome | str
     egress: tuple[int, ...] = ()
@@ -63,9 +66,9 @@ _FRONTIERS: Final = {
     job_id: Progress(sum(member.source for member in stragglers), JOBS[job_id].epoch) for job_id, stragglers in STRAGGLERS.items()
 }
 
-CHANGES: Final = model.CHANGES | {Outcome.COMPLETED, Outcome.PARENT_RESULT, Outcome.PARENT_STATUS}
-"""Fates of packets that the fuzzer leaves out because they would change a block or show that a straggler is alive. (So a
-straggler's AGED may be a DUPLICATE and more.)"""
+CHANGES: Final = model.CHANGES | {Outcome.COMPLETED, Outcome.PARENT_RESULT, Outcome.PARENT_STATUS, MOVED}
+"""Fates of packets that the fuzzer leaves out because they would change a block or a member's address, or show that a
+straggler is alive. (So a straggler's AGED may be a DUPLICATE and more.)"""
 
 
 def checksum_of(data: bytes) -> int:
@@ -121,11 +124,19 @@ class Expectation:
         let_in = None
         if h.job_id in JOBS and not malformed(packet):
             let_in = JOBS[h.job_id].member_at(h.src_id, port)
-        if let_in in STRAGGLERS.get(h.job_id, ()) and admission(packet, JOBS[h.job_id]) is None:
-            return Verdict(Outcome.AGED, (), let_in, h.job_id)
+        if let_in is not None and admission(packet, JOBS[h.job_id]) is None:
+            if let_in in STRAGGLERS.get(h.job_id, ()):
+                return Verdict(Outcome.AGED, (), let_in, h.job_id)
+            if let_in.key and _source(frame) != _source(home_frame(let_in, h)):
+                return Verdict(MOVED, (), let_in, h.job_id)
         switch = model.SwitchModel(JOBS, dict(self._records), job_progress=dict(_FRONTIERS))
         step = switch.step(packet, old=True)
         return Verdict(step.outcome, tuple(reply.port for reply in step.replies), let_in, h.job_id)
+
+
+def _source(frame: bytes) -> tuple[bytes, bytes, bytes]:
+    """MAC and IPv4 address and UDP port from which a frame says that it comes."""
+    return frame[6:12], frame[26:30], frame[34:36]
 
 
 def _is_whole_udp(frame: bytes, header: int) -> bool:

@@ -2,7 +2,7 @@
 
 Port 0 is an ordinary port here: recirculated packets come in through it, and an untrusted sender's packets there must not pass
 for them. Numbers that could be confused differ: ranks are not source ids, a slot range ends at the last slot, ids wrap, and in
-one job the switch is a leaf, whose parent is where another job has a member."""
+one job the switch is a leaf, whose parent is where another job has a member. Members that share a port have keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ PARENT: Final = Station(0x026E730000FD, 0x0A0000FD)
 TRIO, PAIR, LATE, LEAF = 3, 200, 77, 90
 JOBS: Final = {
     TRIO: Job(7, 0xFFFFFFFC, 8, 0, (Member(0, 1, 20001, 2), Member(5, 2, 20002, 0), Member(254, 3, 20003, 1)), window=4),
-    PAIR: Job(8, 64, 8, 8184, (Member(1, 4, 20011, 0), Member(2, 4, 20012, 1)), window=4),
+    PAIR: Job(
+        8, 64, 8, 8184, (Member(1, 4, 20011, 0, key=0xC0FFEE), Member(2, 4, 20012, 1, key=(1 << 64) - 1)), window=4
+    ),
     LATE: Job(
         9, 1 << 20, 8, 64, (Member(0, 1, 20021, 0), Member(1, 2, 20022, 1), Member(2, 0, 20023, 2)), 2000, 2, window=4
     ),
@@ -56,7 +58,7 @@ def items() -> list[Item]:
 
 def frame(member: Member, header: Header, payload: bytes = b"") -> bytes:
     """A contribution as its member sends it: a whole, correct frame."""
-    at, body = station(member.port), pack_header(header._replace(src_id=member.src_id)) + payload
+    at, body = station(member.port), pack_header(header._replace(src_id=member.src_id, key=member.key)) + payload
     return Datagram(SWITCH_MAC, at.mac, at.ip, SWITCH_IP, member.udp_port, body=body).to_bytes()
 
 
