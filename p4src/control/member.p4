@@ -2,9 +2,9 @@
 // Is the sender a member of the job, on this port, in this epoch? The controller hands out new UDP source ports in every epoch,
 // so a packet of an earlier epoch does not get through. Where several members share a port, their addresses prove nothing: such
 // a member has a key instead, new in every epoch, and may be at any address of the port; the latest gets its results. A packet
-// that was copied from the wire and comes from elsewhere redirects them, which is a loss: the member's next packet mends it. The parent's packets are from SWITCH_SOURCE. A worker's own
-// contribution with worker_cnt 0 is a pass: it answers, adds nothing, and says so (degraded). A child switch's partial may lack
-// workers that passed, or that were evicted.
+// that was copied from the wire and comes from elsewhere redirects them, which is a loss: the member's next packet mends it. The
+// parent's packets are from SWITCH_SOURCE. A worker's own contribution with worker_cnt 0 is a pass: it answers, adds nothing, and
+// says so (degraded). A child switch's partial may lack workers that passed, or that were evicted.
 
 #define IS_NO_PARTIAL(h, workers) (h.hop == hop_t.DOWN \
     || h.worker_cnt > workers \
