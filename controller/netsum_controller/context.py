@@ -100,10 +100,11 @@ class ControllerContext:
 
 def find_down(context: ControllerContext) -> frozenset[str]:
     """Ask all switches at once whether they are there, and set ``context.down``. A switch whose address is not known yet is not
-    down. Without links between switches there is no way around any, so only those that were down are asked. This is one call to
-    each switch, which disturbs no client and takes at most ``context.patience``."""
+    down. Without links between switches, and where hosts do not reach several, there is no way around any, so only those that
+    were down are asked. This is one call to each switch, which disturbs no client and takes at most ``context.patience``."""
     switches = context.topology.switches
-    names = [name for name in switches if context.topology.links or name in context.down]
+    avoidable = context.topology.links or any(switch.stripes for switch in switches.values())
+    names = [name for name in switches if avoidable or name in context.down]
     for name, there in zip(names, at_once(lambda name: answers(context, name), names), strict=True):
         (context.down.discard if there else context.down.add)(name)
     return frozenset(context.down)

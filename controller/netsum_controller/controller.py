@@ -24,6 +24,7 @@ from netsum_controller.memory.model import Region, RegionSpec
 from netsum_controller.monitoring import job_status
 from netsum_controller.monitoring.links import LinkWatcher
 from netsum_controller.monitoring.metrics import Metrics
+from netsum_controller.monitoring.path_monitor import PathMonitor
 from netsum_controller.monitoring.scanner import AgingScanner
 from netsum_controller.monitoring.switch_monitor import PERIOD, SwitchMonitor
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT
@@ -181,8 +182,9 @@ class Controller:
     ) -> str:
         """Start the HTTP endpoint in threads of its own; returns its URL (port 0: a free port). Members are told ``advertise``, a
         host name or address, instead of ``host``. Every ``watch`` seconds (None: never) each switch is checked, and reconciled
-        if it has restarted. With ``tls``, PEM files of a certificate and its key, it serves HTTPS. ``pin`` is
-        that certificate's digest if members are to trust it alone; then the URL ends with it (:mod:`netsum.certificate_pin`).
+        if it has restarted; jobs leave a switch that is dead, or that UDP does not reach. With ``tls``, PEM files of a
+        certificate and its key, it serves HTTPS. ``pin`` is that certificate's digest if members are to trust it alone; then the
+        URL ends with it (:mod:`netsum.certificate_pin`).
         ``enroll`` and ``join_token`` are those of :class:`netsum_controller.http.api.HttpServer`. ``GET /metrics``
         requires the ``metrics_token``, if given, and so does what the live page shows, which with ``web`` is at ``/``. While it
         serves, blocks of degrade jobs age (:mod:`netsum_controller.monitoring.scanner`), and shards of memory are kept on devices
@@ -209,6 +211,7 @@ class Controller:
                 if watch is not None:
                     stack.enter_context(closing(SwitchMonitor(self.context, watch)))
                     stack.enter_context(closing(LinkWatcher(self.context)))
+                    stack.enter_context(closing(PathMonitor(self.context)))
                 stack.enter_context(closing(AgingScanner(self.context)))
                 self.context.beats.lease = lease
                 stack.enter_context(closing(RegionReconciler(self.context)))

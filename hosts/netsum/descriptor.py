@@ -57,6 +57,11 @@ def of_some(name: str) -> str:
     return AUTO if name.startswith(PLAN) else CHAIN if torus_sides(name) else name
 
 
+def _is_endpoint(address: str) -> bool:
+    host, colon, port = address.rpartition(":")
+    return bool(host and colon and port.isdecimal() and 0 < int(port) < 1 << 16)
+
+
 def check_torus(name: str, ranks: int) -> None:
     """Raise ValueError if the algorithm is a chain on a torus of another number of ranks."""
     sides = torus_sides(name)
@@ -124,7 +129,8 @@ class Descriptor:
 
     If ``block_exp_ms`` is above 0, the job degrades: a block that waits longer is closed once ``quorum`` workers are in it.
     If several switches make results, ``roots`` says which of them (numbered from 0) makes those of each stripe; a block's
-    stripe is its id modulo their number. ``resumes`` is the epoch that this one continues, from ``first_block_id`` on.
+    stripe is its id modulo their number. If members reach these switches themselves, ``endpoints`` has the HOST:PORT at which
+    each receives UDP. ``resumes`` is the epoch that this one continues, from ``first_block_id`` on.
     ``evicted`` are the ranks that were evicted. ``left`` are those that have left a job that waits for all.
 
     ``algorithm`` says who combines: "switch", or the members themselves by this algorithm ("auto": whichever suits the size;
@@ -160,6 +166,7 @@ class Descriptor:
     block_exp_ms: float = 0.0
     quorum: int = 0
     roots: tuple[int, ...] = ()
+    endpoints: tuple[str, ...] = ()
     resumes: int | None = None
     evicted: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
@@ -198,6 +205,7 @@ class Descriptor:
             raise ValueError(f"quorum is {self.quorum!r}, must be 0..{self.workers}")
         if any(not 0 <= root < len(self.roots) for root in self.roots):
             raise ValueError(f"roots is {self.roots!r}, must be numbers of roots from 0, one a stripe")
+        self._check_endpoints()
         if self.resumes is not None and type(self.resumes) is not int:
             raise ValueError(f"resumes is {self.resumes!r}, must be an epoch's number")
         if not is_algorithm(self.algorithm):
@@ -215,6 +223,17 @@ class Descriptor:
         if self.key and not _MEMBER_KEY.fullmatch(self.key):
             raise ValueError("key must be 16 hex digits, not all zero")
 
+    def _check_endpoints(self) -> None:
+        if not self.endpoints:
+            return
+        if {*self.roots} != {*range(len(self.endpoints))}:
+            raise ValueError(f"there are {len(self.endpoints)} endpoints, must be one for each root in {self.roots!r}")
+        for root, address in enumerate(self.endpoints):
+            if not _is_endpoint(address):
+                raise ValueError(f"the endpoint of root {root} is {address!r}, must be HOST:PORT")
+        if not self.key:
+            raise ValueError("there are endpoints of several roots, and no key by which these know the member")
+
     def _check_peers(self) -> None:
         check_torus(self.algorithm, self.workers)
         if len(self.peers) != self.workers:
@@ -222,8 +241,7 @@ class Descriptor:
         for rank, address in enumerate(self.peers):
             if not address and rank in (*self.evicted, self.rank):
                 continue
-            host, colon, port = address.rpartition(":")
-            if not (host and colon and port.isdecimal() and 0 < int(port) < 1 << 16):
+            if not _is_endpoint(address):
                 raise ValueError(f"the peer of rank {rank} is {address!r}, must be HOST:PORT")
         if not _KEY.fullmatch(self.peer_key):
             raise ValueError(f"peer_key is {self.peer_key!r}, must be 32 hex digits")
@@ -272,6 +290,7 @@ class Descriptor:
             known["evicted"] = tuple(int(rank) for rank in data.get("evicted", ()))
             known["left"] = tuple(int(rank) for rank in data.get("left", ()))
             known["roots"] = tuple(int(root) for root in data.get("roots", ()))
+            known["endpoints"] = tuple(str(address) for address in data.get("endpoints", ()))
             known["algorithm"] = str(data.get("algorithm", SWITCH))
             known["peers"] = tuple(str(address) for address in data.get("peers", ()))
             known["peer_key"] = str(data.get("peer_key", ""))

@@ -1,7 +1,7 @@
 """``netsum aggregator``: sums for hosts on an ordinary Ethernet switch, made on a spare server.
 
-One command starts netsum-switch, with a UDP socket of this machine as its only port, and the controller for it. Hosts are known
-by joining: each rank enrolls with the token of the join line, and the first rank of a job creates it.
+One command starts netsum-switch, with a UDP socket of this machine or an Ethernet interface as its only port, and the controller
+for it. Hosts are known by joining: each rank enrolls with the token of the join line, and the first rank of a job creates it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import secrets
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, Self
+from queue import SimpleQueue
+from threading import Thread
+from typing import Final, NoReturn, Self
 
 import click
-from netsum.descriptor import IP_UDP_BYTES
+from netsum.descriptor import AUTO, IP_UDP_BYTES
 from netsum.errors import JoinError
 from netsum.join_url import DEFAULT_JOB, JoinUrl
 from netsum.transports.interfaces import mtu_of
@@ -39,14 +41,17 @@ from netsum_controller.state.model import Job
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals, interrupts_deferred, interrupts_held
 from netsum_testbed.processes import STARTS
+from netsum_testbed.raw_interface import check_raw_interface
 from netsum_testbed.switches import SwitchProcess
 
 NAME: Final = "aggregator"
 HTTP_PORT: Final = 8080
 FORGOTTEN: Final = 30.0
 """Seconds after which a rank that waits for others counts as gone unless it has enrolled again, as it does every second."""
+MOST_STRIPES: Final = 16
 LEAST_MTU: Final = CHUNK_BYTES + HEADER_BYTES + IP_UDP_BYTES
 _PRIVATE: Final = 0o600
+_LAST_PORT: Final = 65535
 _ANY_HOST: Final = ("192.0.2.1", 9)  # TEST-NET-1 (RFC 5737): nothing is sent there
 
 
@@ -54,7 +59,10 @@ _ANY_HOST: Final = ("192.0.2.1", 9)  # TEST-NET-1 (RFC 5737): nothing is sent th
 class Place:
     """Where an aggregator is: the address of this machine that it uses (``host``), the ports of its ``https`` and ``udp``
     there, and the address at which hosts reach both (``advertise``). ``mtu``: largest IP packet on the way to every host,
-    bytes. ``folder`` keeps what must outlive it: the state of its jobs, its certificate and the token of the join line."""
+    bytes. ``folder`` keeps what must outlive it: the state of its jobs, its certificate and the token of the join line. With
+    ``interface``, the switch takes raw frames there and has ``switch_address``, which the kernel does not have, as its own; the
+    UDP port is then that of the P4 program, :data:`UDP_PORT`. With several ``stripes``, as many switches share the blocks, at
+    UDP ports in a row."""
 
     folder: Path
     host: str
@@ -62,29 +70,48 @@ class Place:
     mtu: int
     https: int = HTTP_PORT
     udp: int = UDP_PORT
+    interface: str = ""
+    switch_address: str = ""
+    stripes: int = 1
 
-    def topology(self, p4runtime: str) -> Topology:
-        """One switch, and behind its only port as many hosts as a job may have, wherever they are."""
-        switch = {
-            "device_id": 1,
-            "p4runtime": p4runtime,
-            "ip": self.host,
-            "mac": mac_of(self.host),
-            "shared_ports": [1],
-            "endpoint": f"{self.advertise}:{self.udp}",
+    @property
+    def endpoint(self) -> str:
+        """ADDRESS:PORT that hosts send their gradients to, by UDP."""
+        return f"{self.switch_address}:{UDP_PORT}" if self.interface else f"{self.advertise}:{self.udp}"
+
+    @property
+    def switches(self) -> dict[str, int]:
+        """The UDP port of each switch, by name."""
+        return {f"{NAME}-{number}" if number else NAME: self.udp + number for number in range(self.stripes)}
+
+    def topology(self, p4runtime: Mapping[str, str]) -> Topology:
+        """The switches, at these addresses of P4Runtime. Behind the only port of each are as many hosts as a job may have,
+        wherever they are."""
+        address = self.switch_address or self.host
+        switches = {
+            name: {
+                "device_id": 1,
+                "p4runtime": p4runtime[name],
+                "ip": address,
+                "mac": mac_of(address),
+                "shared_ports": [1],
+                "endpoint": self.endpoint if name == NAME else f"{self.advertise}:{udp}",
+                "stripes": [other for other in self.switches if name == NAME != other],
+            }
+            for name, udp in self.switches.items()
         }
         host = {"switch": NAME, "port": 1, "mtu": self.mtu}
         hosts = {f"host{number}": host for number in range(SWITCH_SOURCE)}
-        return Topology.model_validate({"name": NAME, "switches": {NAME: switch}, "hosts": hosts})
+        return Topology.model_validate({"name": NAME, "switches": switches, "hosts": hosts})
 
 
 class Aggregator:
-    """A running aggregator. A context manager; leaving it ends the switch and the controller, and keeps the place's folder.
+    """A running aggregator. A context manager; leaving it ends the switches and the controller, and keeps the place's folder.
 
     Attributes:
         join_url: What hosts need.
         controller: The controller, in this process.
-        switch: The switch's process.
+        switches: The switches' processes, by name.
     """
 
     def __init__(self, place: Place) -> None:
@@ -112,14 +139,18 @@ class Aggregator:
         certificate = self_signed(place.folder, [place.advertise, place.host])
         token = _kept_token(place.folder / "token")
         runtime = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))
-        port = f"1@socket:{place.host}:{place.udp}:{UDP_PORT}"
-        self.switch = SwitchProcess("embedded", [port], runtime, name=NAME)
-        self._stack.callback(self.switch.stop)
-        self.switch.wait_ready()
-        topology = place.topology(self.switch.address)
+        self.switches: dict[str, SwitchProcess] = {}
+        for name, udp in place.switches.items():
+            port = f"1@{place.interface or f'socket:{place.host}:{udp}:{UDP_PORT}'}"
+            self.switches[name] = SwitchProcess("embedded", [port], runtime, name=name)
+            self._stack.callback(self.switches[name].stop)
+        for switch in self.switches.values():
+            switch.wait_ready()
+        topology = place.topology({name: switch.address for name, switch in self.switches.items()})
         with interrupts_deferred():
             self.controller = self._stack.enter_context(Controller(topology, place.folder / "state.db"))
             self.controller.context.connect_timeout = self.controller.context.patience = STARTS
+            _forget_unplaced(self.controller)
             self.controller.push()
             self.controller.serve(
                 place.host,
@@ -134,6 +165,28 @@ class Aggregator:
         assert self.controller.url is not None
         https = int(self.controller.url.partition("#")[0].rpartition(":")[2])
         self.join_url = JoinUrl(place.advertise, https, token, certificate.digest)
+
+    def wait(self) -> NoReturn:
+        """Wait until a switch ends, which is a :class:`TestbedError`."""
+        ended: SimpleQueue[tuple[SwitchProcess, int]] = SimpleQueue()
+        for switch in self.switches.values():
+            Thread(target=lambda switch=switch: ended.put((switch, switch.wait(None))), daemon=True).start()
+        switch, code = ended.get()
+        raise TestbedError(f"the switch has ended (exit code {code}): {switch.last_words() or 'it said nothing'}")
+
+
+def _forget_unplaced(controller: Controller) -> None:
+    """Delete the jobs on switches of a place that had more of them. Raises :class:`TestbedError` if ranks of one are in it."""
+    for job in controller.jobs():
+        number = len(job.epoch.shape.switches)
+        if job.epoch.shape.switches <= controller.topology.switches.keys():
+            continue
+        if active := [seat.rank for seat in job.epoch.seats if seat.active]:
+            raise TestbedError(
+                f"job {job.name!r} has {number} switches, and {some_ranks(active)} are in it: start the aggregator with "
+                f"--stripes {number}; with fewer once they have left"
+            )
+        controller.delete_job(job.name, force=True)
 
 
 class Jobs:
@@ -152,9 +205,10 @@ class Jobs:
         """By job and rank, of a job that is not there yet: the rank's host, and when it enrolled last."""
 
     def enroll(self, wanted: Enrollment) -> EnrolledJob:
-        """Find the rank's job, or create it with the last of its ranks. A job of another size, or with ranks on other hosts,
-        is made anew once all of its ranks have left it. Raises :class:`BusyError` until all ranks have enrolled,
-        :class:`RejectedError` while ranks of another size are there, or if the rank's link cannot carry the job's packets."""
+        """Find the rank's job, or create it with the last of its ranks. A job of another size, or with ranks on other hosts, or
+        that has left the switch by itself, is made anew once all of its ranks have left it. Raises :class:`BusyError` until all
+        ranks have enrolled, :class:`RejectedError` while ranks of another size are there, or if the rank's link cannot carry the
+        job's packets."""
         token = blake2b(wanted.job.encode(), key=self._key, digest_size=24).hexdigest()
         host = wanted.host or f"of rank {wanted.rank} alone"
         job = next((job for job in self._controller.jobs() if job.name == wanted.job), None)
@@ -165,7 +219,8 @@ class Jobs:
                 f"{wanted.size}: end them, delete it (`netsum job delete {job.name}`), or name another job in the join line"
             )
         hosts = self._hosts.get(wanted.job, [])
-        if job is None or (not active and (len(hosts) != wanted.size or hosts[wanted.rank] != host)):
+        same = len(hosts) == wanted.size and hosts[wanted.rank] == host
+        if job is None or (not active and (not same or _has_left_switch(job))):
             hosts = self._gathered(wanted, host)
             if job is not None:
                 self._controller.delete_job(job.name)
@@ -195,6 +250,11 @@ class Jobs:
         self._hosts = {each: found for each, found in self._hosts.items() if each in there} | {name: list(hosts)}
         write_json(self._kept, self._hosts)
         return job
+
+
+def _has_left_switch(job: Job) -> bool:
+    """True if an earlier run of the job has ended without the switch, although "auto" was asked for."""
+    return not job.by_switch and job.algorithm == AUTO and any(seat.instance is not None for seat in job.epoch.seats)
 
 
 def _check_mtu(job: Job, wanted: Enrollment) -> None:
@@ -234,11 +294,35 @@ def own_address() -> str:
         return str(sock.getsockname()[0])
 
 
+def _largest_packet(host: str, interface: str | None, switch_address: str | None, udp_port: int) -> int:
+    """The MTU of the interface that takes the gradients, bytes. Raises :class:`TestbedError` if it cannot be used."""
+    if (interface is None) != (switch_address is None):
+        raise click.UsageError("--interface and --switch-address go together: the switch has an address of its own there")
+    try:
+        largest = mtu_of(host)
+    except OSError as error:
+        raise TestbedError(f"--host {host}: {error}") from None
+    if interface is None or switch_address is None:
+        return largest
+    if udp_port != UDP_PORT:
+        raise click.UsageError(f"--udp-port chooses a port of the kernel's; with --interface it is the P4 program's, {UDP_PORT}")
+    return check_raw_interface(interface, switch_address)
+
+
 @click.command()
 @click.option("--host", metavar="ADDRESS", help="Address of this machine to use [default: that of its default route].")
 @click.option("--advertise", metavar="ADDRESS", help="Address at which hosts reach it, behind NAT [default: --host].")
 @click.option("--port", default=HTTP_PORT, show_default=True, type=click.IntRange(0, 65535), help="TCP, HTTPS; 0: a free one.")
 @click.option("--udp-port", default=UDP_PORT, show_default=True, type=click.IntRange(1, 65535), help="UDP, for the gradients.")
+@click.option(
+    "--stripes",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, MOST_STRIPES),
+    help="Switch processes, a core each, that share the blocks; they have as many UDP ports, from --udp-port on.",
+)
+@click.option("--interface", metavar="DEVICE", help="Take raw frames of this Ethernet interface, not the kernel's UDP (root).")
+@click.option("--switch-address", metavar="ADDRESS", help="With --interface: a free address there, which the switch answers for.")
 @click.option(
     "--mtu",
     type=click.IntRange(LEAST_MTU, 65535),
@@ -251,27 +335,44 @@ def own_address() -> str:
     metavar="DIRECTORY",
     help="Keeps its jobs, its certificate and the join line's token [default: in the user's state directory].",
 )
-def aggregator(host: str | None, advertise: str | None, port: int, udp_port: int, mtu: int | None, state: Path | None) -> None:
+def aggregator(
+    host: str | None,
+    advertise: str | None,
+    port: int,
+    udp_port: int,
+    stripes: int,
+    interface: str | None,
+    switch_address: str | None,
+    mtu: int | None,
+    state: Path | None,
+) -> None:
     """Sum gradients for hosts on an ordinary Ethernet switch, on this machine. Ctrl-C ends it.
 
-    Prints the line that each host needs: with it, `netsum.join()` and torch's process groups find the aggregator. Needs no root.
+    Prints the line that each host needs: with it, `netsum.join()` and torch's process groups find the aggregator. Needs no root
+    but for --interface.
     """
     end_on_signals()
     host = host or own_address()
-    try:
-        mtu = mtu or min(mtu_of(host), MTU)
-    except OSError as error:
-        raise TestbedError(f"--host {host}: {error}") from None
-    place = Place(state or state_folder() / NAME, host, advertise or host, mtu, port, udp_port)
+    largest = _largest_packet(host, interface, switch_address, udp_port)
+    if interface and stripes > 1:
+        raise click.UsageError("--stripes is for the kernel's UDP: with --interface there is one switch")
+    if udp_port + stripes - 1 > _LAST_PORT:
+        raise click.UsageError(f"--stripes {stripes} needs as many UDP ports from {udp_port} on, and {_LAST_PORT} is the last")
+    if interface and mtu and mtu > largest:
+        raise TestbedError(f"--mtu {mtu}: {interface} carries IP packets of at most {largest} bytes")
+    mtu = mtu or min(largest, MTU)
+    raw = (interface or "", switch_address or "")
+    place = Place(state or state_folder() / NAME, host, advertise or host, mtu, port, udp_port, *raw, stripes)
     try:
         with Aggregator(place) as running:
             options = f"--topology {place.folder / NAME}.yaml --state {place.folder}/state.db"
-            click.echo(f"aggregator at {place.advertise}: UDP {udp_port}, TCP {running.join_url.port}, MTU {mtu}", err=True)
+            https = f"{place.advertise}:{running.join_url.port}"
+            more = f" to {udp_port + stripes - 1}" if stripes > 1 else ""
+            click.echo(f"aggregator: HTTPS {https}, gradients to UDP {place.endpoint}{more}, MTU {mtu}", err=True)
             click.echo(f"its jobs: netsum {options} job list", err=True)
             click.echo(f"on each host (for another job than {DEFAULT_JOB!r}, put a name before the ?):", err=True)
             click.echo(running.join_url.shell_line())
-            code = running.switch.wait(None)
-            raise TestbedError(f"the switch has ended (exit code {code}): {running.switch.last_words() or 'it said nothing'}")
+            running.wait()
     except KeyboardInterrupt:
         return  # that is how it is meant to end
     except JoinError as error:

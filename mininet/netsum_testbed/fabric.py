@@ -45,6 +45,10 @@ class Fabric(ABC):
     """True if its wires are sockets, not interfaces, so that it does not need root."""
 
     def __init__(self, topology: Topology, switch: str) -> None:
+        if not self.rootless and any(each.stripes for each in topology.switches.values()):
+            raise TestbedError(
+                f"topology {topology.name}: its hosts reach several switches (`stripes`) by UDP, as only `--rootless` brings up"
+            )
         self.topology = topology
         self.switch = switch
         # Both to be set before the fabric is entered.

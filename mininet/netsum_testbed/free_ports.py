@@ -30,26 +30,33 @@ _claims: deque[int] = deque()
 
 def hold_address(stack: ExitStack) -> str:
     """``127.0.0.1:PORT``, held until the stack is closed."""
+    return f"{LOOPBACK}:{_hold(stack, 1)}"
+
+
+def free_port(count: int = 1) -> int:
+    """The first of ``count`` ports in a row that are free now."""
+    with ExitStack() as stack:
+        return _hold(stack, count)
+
+
+def _hold(stack: ExitStack, count: int) -> int:
     first = int(_GIVEN.read_text().split()[0]) if _GIVEN.exists() else _USUAL
     first = first if first > _SPAN + 1024 else _USUAL
     for _ in range(_TRIES):
-        port = random.randrange(first - _SPAN, first)
-        try:
-            _claim(port)
-            for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
-                stack.enter_context(socket.socket(socket.AF_INET, kind)).bind((LOOPBACK, port))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            continue
-        return f"{LOOPBACK}:{port}"
+        port = random.randrange(first - _SPAN, first - count + 1)
+        with ExitStack() as held:
+            try:
+                for each in range(port, port + count):
+                    _claim(each)
+                    for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+                        held.enter_context(socket.socket(socket.AF_INET, kind)).bind((LOOPBACK, each))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+            stack.enter_context(held.pop_all())
+            return port
     raise TestbedError(f"no port from {first - _SPAN} to {first - 1} is free on {LOOPBACK}")
-
-
-def free_port() -> int:
-    """A port that is free now."""
-    with ExitStack() as stack:
-        return int(hold_address(stack).rpartition(":")[2])
 
 
 def _claim(port: int) -> None:

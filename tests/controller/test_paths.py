@@ -72,6 +72,12 @@ def test_a_block_that_was_sent_and_has_not_come(
     assert ("4164 bytes (its MTU)" in said) == (packets > 0)
 
 
+def test_a_small_block_that_has_not_come_is_no_matter_of_the_mtu(controller: Controller, switch: FakeSwitch, job: Job) -> None:
+    switch.let_in({1: 9}, {1: 9000})
+    tells(controller, job, 1, 1, octets=296)
+    assert cause(controller).endswith("though others of it have: look for a firewall on the way")
+
+
 def test_small_packets_alone_have_come_from_a_rank_that_tells_nothing(
     controller: Controller, switch: FakeSwitch, job: Job
 ) -> None:

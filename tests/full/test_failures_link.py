@@ -25,8 +25,8 @@ _SO_MEMINFO = 55  # nine words, of which the last counts what was dropped
 
 
 def linked(fabric: Fabric, wrap: Callable[[Transport], Transport], **options: Any) -> AbstractContextManager[list[Communicator]]:
-    """A job of three, ``wrap`` around the transport of rank 1."""
-    return joined(fabric, 3, wraps={1: wrap}, window=16, **options)
+    """A job of three, which stays at its switch, ``wrap`` around the transport of rank 1."""
+    return joined(fabric, 3, wraps={1: wrap}, window=16, algorithm="switch", **options)
 
 
 class Link:

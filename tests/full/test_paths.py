@@ -1,4 +1,5 @@
-"""Something on the way takes a rank's large packets, or what the switch sends it: the other ranks' errors say which."""
+"""Something on the way takes a rank's large packets, or what the switch sends it: the other ranks' errors say which. (Jobs that
+may leave their switch go around a path that takes everything: ``tests/testbed/test_blocked_paths.py``.)"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class Walled(Around):
 
 
 def test_large_packets_of_a_rank_do_not_arrive(fabric: Fabric) -> None:
-    with joined(fabric, 3, chunks=5, wraps={1: Narrow}) as communicators:
+    with joined(fabric, 3, chunks=5, algorithm="switch", wraps={1: Narrow}) as communicators:
         for outcome in on_all(communicators, lambda comm: comm.allreduce(np.ones(3000, np.float32), timeout=TIMEOUT)):
             assert isinstance(outcome.error, CallTimeoutError)
             assert outcome.error.missing == (1,)
@@ -56,7 +57,7 @@ def test_results_do_not_come_through_to_a_rank(fabric: Fabric) -> None:
         made.append(Walled(inner))  # type: ignore[arg-type]
         return made[-1]
 
-    with joined(fabric, 3, window=8, chunks=1, wraps={1: walled}) as communicators:
+    with joined(fabric, 3, window=8, chunks=1, algorithm="switch", wraps={1: walled}) as communicators:
         results(on_all(communicators, lambda comm: allreduce_whole(comm, np.ones(30, np.float32))))
         made[0].closed = True
         told = on_all(communicators, lambda comm: comm.allreduce(np.ones(30000, np.float32), timeout=TIMEOUT))

@@ -10,6 +10,7 @@ from netsum.transports import InMemoryTransport, Transport
 from tests.hosts.network import JOB_ID, descriptor, job
 from tests.hosts.peers import memory_peers, peer_descriptor
 from tests.hosts.restarts import RestartingNetwork
+from tests.hosts.shared_hosts import RestartingHosts
 from tests.model.rules import SwitchModel
 
 
@@ -70,3 +71,32 @@ class MovingNetwork(RestartingNetwork):
             return described
         peers = peer_descriptor(rank, self.workers, algorithm=self._algorithm)
         return replace(described, algorithm=peers.algorithm, peers=peers.peers, peer_key=peers.peer_key)
+
+
+class MovingHosts(MovingNetwork, RestartingHosts):
+    """The same with two ranks on each host, and UDP between a host and the switch may be blocked."""
+
+    def __init__(self, workers: int, window: int = 8, algorithm: str = "auto") -> None:
+        self._blocked: set[int] = set()
+        super().__init__(workers, window, algorithm)
+
+    def block(self, host: int, *, to_switch: bool) -> None:
+        """From now on, nothing gets from this host to the switch, or from there to it."""
+        leader = self.hosts.leader(host)
+        if to_switch:
+            self._blocked.add(leader)
+        else:
+            self.lost = lambda rank, _header: rank == leader
+
+    def open(self, member: Descriptor) -> Transport:
+        made = super().open(member)
+        assert isinstance(made, InMemoryTransport)
+        deliver = made.deliver
+        assert deliver is not None
+        if member.by_switch:
+            made.deliver = lambda data: None if member.rank in self._blocked else deliver(data)
+        return made
+
+    def describe(self, rank: int, resumes: int | None = None) -> Descriptor:
+        described = super().describe(rank, resumes)
+        return described if self.by_switch else replace(described, local_ranks=())

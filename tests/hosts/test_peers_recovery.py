@@ -13,12 +13,15 @@ import pytest
 from netsum import Communicator, DesynchronizedError
 from netsum.core import recovery
 from netsum.core.recovery import MAX_PATIENCE, PATIENCE, InactivityTimer
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor
+from netsum.intranode.leader_endpoint import LeaderEndpoint
+from netsum.intranode.member_endpoint import MemberEndpoint
 from netsum.peers.peer_endpoint import PeerEndpoint
 from netsum.transports import ImpairedTransport, Impairment, Transport
 
 from tests.hosts.calls import allreduce, closing_all, good, on_each, running
-from tests.hosts.moving import MovingNetwork
+from tests.hosts.moving import MovingHosts, MovingNetwork
 from tests.threads import until
 
 
@@ -168,6 +171,26 @@ def test_a_switch_that_only_the_controller_takes_for_dead() -> None:
         training.go_on()
         check(training)
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
+
+
+@pytest.mark.parametrize("to_switch", [True, False])
+@pytest.mark.parametrize("host", [0, 1, 2])
+def test_hosts_with_several_ranks_leave_a_switch_that_udp_does_not_reach(host: int, to_switch: bool) -> None:
+    """The last host has one rank. What its ranks have summed already is kept by each of them, too."""
+    with running(MovingHosts(5)) as (network, communicators):
+        training = Training(communicators)
+        training.go_on()
+        kinds = [type(comm._endpoint) for comm in communicators]
+        assert kinds == [LeaderEndpoint, MemberEndpoint, LeaderEndpoint, MemberEndpoint, SwitchEndpoint]
+        stats = communicators[network.hosts.leader(host)].stats
+        sent = stats.retransmissions
+        network.block(host, to_switch=to_switch)
+        until(lambda: stats.retransmissions > sent + 3, "a call in the middle, whose results do not come")
+        network.cut_off()
+        training.go_on()
+        assert all(isinstance(comm._endpoint, PeerEndpoint) for comm in communicators)
+        check(training)
+        assert [comm.stats.resumes for comm in communicators] == [1] * 5
 
 
 def test_members_learn_on_request_that_a_rank_was_replaced() -> None:

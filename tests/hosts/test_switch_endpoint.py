@@ -392,3 +392,33 @@ def test_a_flight_of_stale_answers_is_no_storm() -> None:
     assert endpoint.poll(0.002) == []
     assert endpoint.next_deadline() is None
     assert endpoint.idle
+
+
+def test_what_a_member_reports_counts_what_has_come_in_its_epoch() -> None:
+    """Results, refusals and what it did not wait for, but nothing that another sender may have made up."""
+    endpoint = SwitchEndpoint(descriptor(0, 2))
+    for value in range(3):
+        Host(endpoint).submit(value)
+    size = sum(memoryview(part).nbytes for part in endpoint.poll(0.0)[0])
+
+    def come(serial: int, **fields: int) -> None:
+        header = Header(JOB_ID, endpoint.block_id(serial), gen_id=serial, op=Op.SUM, lane=Lane.L32, worker_cnt=2, data_cnt=2)
+        header = header._replace(lane_cnt=CHUNK_BYTES // 4)._replace(**fields)
+        endpoint.receive([memoryview(pack_header(header) + bytes(header.payload_bytes))], 0.0)
+
+    assert endpoint.waits() == (endpoint.block_id(0), 1, size, 0)
+    come(1)
+    come(1)
+    come(0, job_id=JOB_ID + 1)
+    come(0, gen_id=9)
+    endpoint.receive([memoryview(b"?")], 0.0)
+    assert (endpoint.waits(), endpoint.stats.malformed) == ((endpoint.block_id(0), 1, size, 2), 3)
+    with pytest.raises(BlockRejected):
+        come(0, status=Status.REFUSED, reason=Outcome.WRONG_PORT, worker_cnt=0, data_cnt=0, lane_cnt=0)
+    assert endpoint.waits() == (endpoint.block_id(0), 1, size, 3)
+    come(0)
+    assert endpoint.waits() == (endpoint.block_id(2), 1, size, 4)
+    assert endpoint.resume(endpoint.block_id(0))
+    assert endpoint.waits() is None, "nothing is sent yet"
+    endpoint.poll(0.0)
+    assert endpoint.waits() == (endpoint.block_id(0), 1, size, 0)

@@ -8,12 +8,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from netsum.descriptor import MemberLink
+from netsum.descriptor import Descriptor, MemberLink
 from netsum.errors import JoinError, NetsumError
 from netsum.frames import FrameFormat
 from netsum.packet_batch import SendBatch
@@ -22,6 +22,7 @@ from netsum.transports import (
     ImpairedTransport,
     Impairment,
     PacketTransport,
+    StripedUdpTransport,
     Transport,
     UdpTransport,
     in_memory_pair,
@@ -29,6 +30,7 @@ from netsum.transports import (
     open_link,
 )
 from netsum.transports.sockets import packets_held
+from netsum.wire.codec import Header, pack_header, pack_headers, parse_header
 from netsum.wire.schema import HEADER_BYTES
 
 from tests.hosts.network import descriptor
@@ -54,6 +56,11 @@ def free_ports(count: int, kind: int = socket.SOCK_DGRAM) -> list[int]:
 def udp_pair() -> Pair:
     left, right = (("127.0.0.1", port) for port in free_ports(2))
     return UdpTransport(left, right), UdpTransport(right, left)
+
+
+def striped_pair() -> Pair:
+    left, right = (("127.0.0.1", port) for port in free_ports(2))
+    return StripedUdpTransport(left, [right], (0,)), UdpTransport(right, left)
 
 
 def frames_pair() -> Pair:
@@ -91,6 +98,7 @@ def packet_pair() -> Iterator[Pair]:
 
 MAKERS: dict[str, Callable[[], Pair]] = {
     "udp": udp_pair,
+    "striped": striped_pair,
     "frames": frames_pair,
     "memory": in_memory_pair,
     "faulty": faulty_pair,
@@ -338,3 +346,87 @@ def test_a_link_that_cannot_be_opened_is_named() -> None:
         ):
             with pytest.raises(JoinError, match=message):
                 open_link(described)
+
+
+FIRST = (1 << 32) - 70
+"""Block ids wrap around in the middle."""
+
+
+def blocks(first: int, number: int, size: int = 1024) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+    """Packets of blocks in a row, whose payloads are their places."""
+    rows = np.repeat(np.arange(number, dtype=np.uint8)[:, None], HEADER_BYTES + size, axis=1)
+    pack_headers(Header(job_id=1, block_id=first), rows)
+    return rows
+
+
+def id_of(packet: bytes | memoryview) -> int:
+    return parse_header(packet).block_id
+
+
+@pytest.mark.parametrize("by_mmsg", [True, False])
+def test_each_block_goes_to_its_root_and_their_results_come_in_order(monkeypatch: pytest.MonkeyPatch, by_mmsg: bool) -> None:
+    """Alone and many at a time; each batch that is received is sorted."""
+    monkeypatch.setattr(mmsg, "AVAILABLE", mmsg.AVAILABLE and by_mmsg)
+    own, *others = (("127.0.0.1", port) for port in free_ports(4))
+    roots = (0, 1, 2, 0)
+    switches = [UdpTransport(there, own) for there in others]
+    member = StripedUdpTransport(own, others, roots)
+    with closing(member), ExitStack() as stack:
+        for switch in switches:
+            stack.enter_context(closing(switch))
+        packets = SendBatch()
+        packets.add_rows(blocks(FIRST, 100))
+        packets.add((pack_header(Header(job_id=1, block_id=(FIRST + 100) % (1 << 32))), b"payload"))
+        packets.add_rows(blocks(FIRST + 101 - (1 << 32), 30, 256))
+        ids = [(FIRST + ahead) % (1 << 32) for ahead in range(131)]
+        member.send(packets)
+        member.send([])
+        for root, switch in enumerate(switches):
+            mine = [each for each in ids if roots[each % 4] == root]
+            came = collect(switch, len(mine))
+            assert [id_of(each) for each in came] == mine
+            by_id = {id_of(b"".join(each)): b"".join(each) for each in packets}
+            assert all(each == by_id[id_of(each)] for each in came)
+            switch.send([(each,) for each in reversed(came)])
+        results: list[int] = []
+        deadline = time.monotonic() + PATIENCE
+        while len(results) < len(ids):
+            assert time.monotonic() < deadline
+            batch = [id_of(each) for each in member.recv(0.1)]
+            assert batch == sorted(batch, key=lambda each: (each - FIRST) % (1 << 32))
+            results += batch
+        assert sorted(results) == sorted(ids)
+
+
+def test_only_the_roots_are_received() -> None:
+    own, one, other, elsewhere = (("127.0.0.1", port) for port in free_ports(4))
+    forger, switch = UdpTransport(elsewhere, own), UdpTransport(other, own)
+    with closing(StripedUdpTransport(own, [one, other], (0, 1))) as member, closing(forger), closing(switch):
+        forger.send([(pack_header(Header(job_id=1, block_id=1)),)])
+        switch.send([(pack_header(Header(job_id=1, block_id=3)),)])
+        assert [id_of(each) for each in collect(member, 1)] == [3]
+        assert [*member.recv(0.0)] == []
+
+
+def test_several_roots_are_reached_by_udp_alone() -> None:
+    several = {"key": "1" * 16, "roots": (0, 1), "endpoints": ("127.0.0.1:9", "127.0.0.1:10")}
+    with closing(open_link(descriptor(0, 2, **several))) as link:
+        assert isinstance(link, StripedUdpTransport)
+    with pytest.raises(JoinError, match="the job has 2 switches, each at a UDP endpoint: they are reached by a udp link"):
+        open_link(descriptor(0, 2, link=MemberLink("packet", interface="lo"), **several))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"endpoints": ("10.1.0.9:1",)}, r"there are 1 endpoints, must be one for each root in \(0, 1\)"),
+        ({"endpoints": ("10.1.0.9:1", "10.1.0.9:0")}, "the endpoint of root 1 is '10.1.0.9:0', must be HOST:PORT"),
+        ({"key": ""}, "there are endpoints of several roots, and no key"),
+    ],
+)
+def test_endpoints_that_cannot_be(wrong: dict[str, object], message: str) -> None:
+    good = {"key": "1" * 16, "roots": (0, 1), "endpoints": ("10.1.0.9:12000", "10.1.0.9:12001")}
+    known = descriptor(0, 2, **good)
+    assert Descriptor.from_json(known.to_json()) == known
+    with pytest.raises(ValueError, match=message):
+        descriptor(0, 2, **{**good, **wrong})

@@ -27,15 +27,18 @@ def test_the_network() -> None:
 @pytest.mark.full
 @pytest.mark.torch
 def test_a_small_one(netsum: Start) -> None:
-    trials = ("--only", "plain", "--only", "killed", "--only", "forger", "--only", "to the aggregator is blocked")
+    words = "plain", "reordering", "killed", "forger", "to the aggregator is blocked"
+    trials = (part for each in words for part in ("--only", each))
     sizes = ("--hosts", "2", "--ranks", "1", "--steps", "30", "--calls", "2", "--python", sys.executable)
     command = netsum("cluster-check", *trials, *sizes)
     command.ends()
     said = command.json()
-    assert len(said["trials"]) == 4
+    assert len(said["trials"]) == len(words)
     assert (said["losses_equal"], said["wrong"], said["forged_changes"]) == (True, 0, 0)
     assert said["times_gloo_16M"] > 0
     assert said["times_gloo_4K"] > 0
+    assert said["times_gloo_16M_one_server"] > 0
+    assert "(host1) to 10.1.0.12:12000 is blocked: it has sent block" in said["trials"]["UDP to the aggregator is blocked"]["why"]
     forged = said["trials"]["a forger on the same bridge"]
     assert min(forged["forged"].values()) > 0
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from netsum.transports.segmentation import has_large_frames
-from netsum_controller import JobSpec, load_topology
+from netsum_controller import JobSpec, Topology, load_topology
 from netsum_controller.config.topologies import star
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.fabrics import RootlessFabric, common_prefix
+from netsum_testbed.fabrics import NamespaceFabric, RootlessFabric, common_prefix
 from netsum_testbed.switches import SwitchStartError, choose_switch
 
 from tests.full.calls import on_all, results
@@ -54,6 +54,20 @@ def test_rootless_exact_on_the_embedded_switch(workers: int) -> None:
         check_worker_processes(fabric)
         directory = fabric.directory
     assert not directory.exists()
+
+
+def test_switches_that_share_the_blocks() -> None:
+    """Hosts reach all of them, each by its own socket: a fabric without root has those."""
+    data = star(3, shared=3).model_dump()
+    first = data["switches"]["s1"]
+    for number, more in enumerate(({"stripes": ["s2", "s3"]}, {}, {}), 1):
+        own = {"device_id": number, "endpoint": f"127.0.0.1:{number}"}
+        data["switches"][f"s{number}"] = first | own | more
+    topology = Topology.model_validate(data)
+    with RootlessFabric(topology) as fabric:
+        check_exact_sums(fabric, 3)
+    with pytest.raises(TestbedError, match=r"topology star3: its hosts reach several switches \(`stripes`\) by UDP"):
+        NamespaceFabric(topology, "embedded")
 
 
 DELAY_US = 30_000

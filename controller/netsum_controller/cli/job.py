@@ -16,7 +16,7 @@ from netsum_controller.config.yaml_files import Key
 from netsum_controller.jobs.eviction import Eviction
 from netsum_controller.monitoring.job_status import JobDiagnosis, JobStats
 from netsum_controller.planning.admission import check_ends
-from netsum_controller.planning.items import home_of
+from netsum_controller.planning.items import reached_by
 from netsum_controller.state.model import Job, JobState, Late, Seat
 
 # A job in words, and as the JSON that the commands print.
@@ -86,7 +86,7 @@ def parts(item: Job) -> list[dict[str, Any]]:
             "role": "root" if part.switch in shape.roots else "leaf" if part.switch in shape.switches else "unused",
             "slot_base": part.slot_base,
             "parents": {edge.parent: edge.udp_port for edge in edges if edge.child == part.switch},
-            "ranks": [seat.rank for seat in item.epoch.seats if home_of(item, seat.rank) == part.switch],
+            "ranks": [seat.rank for seat in item.epoch.seats if part.switch in reached_by(item, seat.rank)],
         }
         for part in item.parts
     ]

@@ -154,6 +154,11 @@ class JobSpec(Strict):
         return self.algorithm == AUTO and self.late is Late.WAIT
 
     @property
+    def leaders(self) -> tuple[int, ...]:
+        """For each rank, the lowest that the topology has on the same host; () if ranks share no memory."""
+        return tuple(map(self.members.index, self.members)) if self.share_memory else ()
+
+    @property
     def block_exp_us(self) -> int:
         """Age at which a block may be closed, microseconds; 0 in a job that waits."""
         if self.late is Late.WAIT:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
@@ -109,7 +109,8 @@ Ecn = Annotated[int | None, Field(ge=1, description="packets above the rate from
 
 
 def mac_of(ip: str) -> str:
-    """The MAC address that stands for an IPv4 address where the kernel makes the frames (ports ``@socket`` of netsum-switch)."""
+    """The MAC address that stands for an IPv4 address: of both ends where the kernel makes the frames (ports ``@socket`` of
+    netsum-switch), and of an aggregator's switch that takes raw frames."""
     return ":".join(["02", "00", *(f"{int(part):02x}" for part in ip.split("."))])
 
 
@@ -141,10 +142,15 @@ class Switch(Strict):
     ip: Ip = Field(description="the switch's own address: contributions go there")
     mac: Mac
     cpu_port: Annotated[int, AfterValidator(_cpu_port)] = Field(default=schema.CPU_PORT, description="port of PacketIn/PacketOut")
-    endpoint: Endpoint | None = Field(default=None, description="where the UDP of hosts behind a port @socket reaches it")
+    endpoint: Endpoint | None = Field(
+        default=None, description="where the UDP of hosts behind a shared port reaches it, if that is not its ip"
+    )
     tls: Tls | None = None
     shared_ports: tuple[Port, ...] = Field(
         default=(), strict=False, description="ports of an ordinary switch or a network, behind which are several hosts"
+    )
+    stripes: tuple[Name, ...] = Field(
+        default=(), strict=False, description="switches that its hosts reach as well, each at its endpoint: they share the blocks"
     )
 
 
@@ -215,11 +221,17 @@ class Topology(Strict):
     def _consistent(self) -> Self:
         if problems := _conflicts(self.switches, self.switches, self.hosts, self.links, self.memory):
             raise Problems(problems)
+        if problems := _wrong_stripes(self):
+            raise Problems(problems)
         return self
 
     def hosts_of(self, switch: str) -> dict[str, Host]:
-        """Hosts on one switch, by name."""
-        return {name: host for name, host in self.hosts.items() if host.switch == switch}
+        """Hosts that reach a switch at a port of it, by name."""
+        return {name: host for name, host in self.hosts.items() if switch in self.reached_by(host)}
+
+    def reached_by(self, host: Host) -> tuple[str, ...]:
+        """The switches that a host reaches without another switch: its own, then the others that share the blocks with it."""
+        return host.switch, *self.switches[host.switch].stripes
 
     def shares_port(self, host: Host) -> bool:
         """True if there may be other hosts at the host's port, so that members there are known by their keys."""
@@ -291,9 +303,9 @@ def _conflicts(
         if switch not in known:
             problems.append(Problem(path, f"there is no switch {switch!r} (there are: {', '.join(known)})"))
 
+    for name, field, value in _addresses(switches):
+        claim(field, value, "switches", name, field)
     for name, switch in switches.items():
-        claim("ip", switch.ip, "switches", name, "ip")
-        claim("mac", switch.mac, "switches", name, "mac")
         for port in switch.shared_ports:
             claim("port", f"port {port} of {name}", "switches", name, "shared_ports")
         if switch.p4runtime:
@@ -315,6 +327,56 @@ def _conflicts(
         for end in (0, 1):
             require(link.switches[end], "links", name, "switches", end)
             claim("port", f"port {link.ports[end]} of {link.switches[end]}", "links", name, "ports", end)
+    return problems
+
+
+def _addresses(switches: Mapping[str, Switch]) -> Iterator[tuple[str, str, str]]:
+    """(switch, field, address) of the addresses that no other switch may have. Stripes may have those of the first, on whose
+    machine they are."""
+    first = {stripe: switch for switch in switches.values() for stripe in switch.stripes}
+    for name, own in switches.items():
+        if name not in first or (own.ip, own.mac) != (first[name].ip, first[name].mac):
+            yield from ((name, "ip", own.ip), (name, "mac", own.mac))
+        if own.endpoint:
+            yield name, "endpoint", own.endpoint
+
+
+def _wrong_stripes(topology: Topology) -> list[Problem]:
+    """Switches that cannot share the blocks of the same hosts."""
+    problems: list[Problem] = []
+    switches = topology.switches
+    owners: dict[str, str] = {}
+    linked = {name: link for link, ends in topology.links.items() for name in ends.switches}
+    homes = {host.switch: name for name, host in topology.hosts.items()}
+
+    def wrong(why: str, *path: str | int) -> None:
+        problems.append(Problem(("switches", *path), why))
+
+    for name, head in switches.items():
+        if not head.stripes:
+            continue
+        for host, place in topology.hosts.items():
+            if place.switch == name and not topology.shares_port(place):
+                wrong(f"{host} is on port {place.port}, which is not among the shared_ports", name, "stripes")
+                break
+        for number, other in enumerate((name, *head.stripes)):
+            path = (name, "stripes", max(number - 1, 0))
+            if other not in switches:
+                wrong(f"there is no switch {other!r} (there are: {', '.join(switches)})", *path)
+                continue
+            if other in owners:
+                wrong(f"{other} shares the blocks of {owners[other]} already", *path)
+            owners[other] = name
+            if switches[other].endpoint is None:
+                wrong(f"{other} has no endpoint: hosts could not tell it from the others", *path)
+            if switches[other].shared_ports != head.shared_ports:
+                wrong(f"{other} has other shared_ports than {name}", *path)
+            if other in linked:
+                wrong(f"{other} is on link {linked[other]}: the switches that share blocks have no links", *path)
+            if number and other in homes:
+                wrong(f"{homes[other]} is on {other}: hosts are on {name}, and reach the others from there", *path)
+            if number and switches[other].stripes:
+                wrong(f"{other} has stripes of its own", *path)
     return problems
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from netsum.frames import FrameFormat
 from netsum.wire.codec import Header, pack_header, parse_record
-from netsum.wire.schema import UDP_PORT, BlockState, PacketOutKind
+from netsum.wire.schema import EVERYONE, UDP_PORT, BlockState, PacketOutKind
 
 from netsum_controller.config.topology import Switch
 
@@ -58,6 +58,7 @@ class BlockRecord:
     lane_cnt: int
     degraded: bool
     no_aging: bool = False
+    dest: int = EVERYONE
     age_ms: float = 0.0
     raw: bytes = field(default=b"", repr=False)
 
@@ -65,7 +66,7 @@ class BlockRecord:
     def parse(cls, slot: int, payload: bytes, age: int) -> BlockRecord:
         """From a PacketIn's payload and the age in its metadata; :class:`ValueError` if it is too short."""
         raw = parse_record(payload)
-        same = ("epoch", "block_id", "seen", "worker_cnt", "data_cnt", "status", "op", "lane", "gen_id", "lane_cnt")
+        same = ("epoch", "block_id", "seen", "worker_cnt", "data_cnt", "status", "op", "lane", "gen_id", "lane_cnt", "dest")
         return cls(
             slot=slot,
             state=BlockState(raw["state"]),

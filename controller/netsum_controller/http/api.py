@@ -9,7 +9,7 @@
                                  "peer": "HOST:PORT" at which the other members reach it}      -> a descriptor
                                 {"rank", "instance", "epoch": 7}                               -> goes on, see below
                                 {"rank", "instance", "epoch": 7, "next_epoch": 8, "needs": 4711}
-                                {"rank", "instance", "epoch": 7, "block": 4711, "sent": 3, "octets": 4120}
+                                {"rank", "instance", "epoch": 7, "block": 4711, "sent": 3, "octets": 4120, "received": 12}
     POST /v1/jobs/NAME/leave    {"rank": 0, "instance": "..."}                                 -> {"left": true}
     POST /v1/jobs/NAME/groups   {"rank": 0, "instance": "...", "epoch": E, "label": "...", "ranks": [0, 2]}
                                 -> {"job": the group's name, "rank": this member's rank in it}
@@ -23,7 +23,7 @@
 With ``epoch`` a join is a *rejoin*: "I am in that epoch". The descriptor's epoch is the same if nothing has changed, or one that
 ``resumes`` it. If one is about to, the answer is 409 with the ``next_epoch``, and the member stops and reports: "I have been told
 of that epoch, and lack the results from that block on". A member that goes on may say what it waits for: the result of a block,
-how often it has sent it, and in packets of how many bytes.
+how often it has sent it, in packets of how many bytes, and how many packets have come to it in this epoch.
 
 An error is ``{"error": "one sentence"}`` with 400, 401, 403 (``reason`` "evicted"), 404, 408, 409 (and ``retry_ms``: ask
 again), 410 (``reason`` "anew": the epoch cannot be continued), 411, 413, 414, 431 or 503.
@@ -418,7 +418,8 @@ def _parse(text: bytes) -> Mapping[str, Any]:
 
 def _progress(body: Mapping[str, Any]) -> Progress | None:
     """The position that a rejoining member reports; None for one that joins."""
-    given = [name for group in (("needs", "next_epoch"), ("block", "sent", "octets")) if body.keys() & group for name in group]
+    groups = (("needs", "next_epoch"), ("block", "sent", "octets", "received"))
+    given = [name for group in groups if body.keys() & group for name in group]
     if "epoch" not in body and not given:
         return None
     progress = {name: _field(body, name, int) for name in ("epoch", *given)}

@@ -14,7 +14,7 @@ from netsum_controller.jobs.transaction import Clients, install, open_clients, s
 from netsum_controller.observability import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
-from netsum_controller.planning.items import home_of, job_trees, present
+from netsum_controller.planning.items import job_trees, present, reached_by
 from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin, Seat
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def _way_up(context: ControllerContext, job: Job, rank: int) -> list[str]:
     """The switches that know a rank: its own and those above it, children before parents."""
     trees = job_trees(context.topology, job)
     # Empty if the member was evicted before the epoch began.
-    path = [name for name in [home_of(job, rank)] if name in trees.nodes]
+    path = [name for name in reached_by(job, rank) if name in trees.nodes]
     for name in path:
         path += [up.switch for up in trees.nodes[name].uplinks if up.switch not in path]
     return sorted(path, key=lambda name: trees.nodes[name].height)

@@ -32,7 +32,7 @@ from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError, apply, plan
 from netsum_controller.planning.admission import check_plan, check_tenant, choose_chunks, choose_trees, homes_of, place
 from netsum_controller.planning.items import home_of, job_trees, of_job
-from netsum_controller.planning.trees import Trees, leaders_of
+from netsum_controller.planning.trees import Trees
 from netsum_controller.state.model import Epoch, Job, JobState, Part, Shape
 
 log = logging.getLogger(__name__)
@@ -176,8 +176,7 @@ def _record(context: ControllerContext, spec: JobSpec, clients: Clients) -> Job:
     topology = context.topology_for(spec.roots)
     placement = place(spec, topology, jobs, last, table_size(context), context.down)
     switches = [part.switch for part in placement.parts]
-    leaders = leaders_of(spec.members) if spec.share_memory else ()
-    shape = Shape(placement.trees.roots, placement.trees.parents, homes_of(spec.members, context.topology), leaders)
+    shape = Shape(placement.trees.roots, placement.trees.parents, homes_of(spec.members, context.topology), spec.leaders)
     claim = claim_for(context, clients, switches, spec.members, shape)
     with context.store.transaction():
         epoch = make_epoch(context, claim, switches, placement.job_id, spec.members, shape)

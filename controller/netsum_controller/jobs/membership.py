@@ -124,7 +124,8 @@ class Membership:
                     now = self._clock()
                     last = job.epoch.seats[rank].waiting
                     since = now if last is None or last.block != progress.block else last.since
-                    waiting = Waiting(progress.epoch, progress.block, progress.sent, progress.octets, since=since, at=now)
+                    place = progress.block, progress.sent, progress.octets
+                    waiting = Waiting(progress.epoch, *place, since=since, at=now, received=progress.received)
                     with self._context.store.transaction():
                         self._context.store.set_waiting(rank, waiting)
             elif job.epoch.resumes is not None and seat.instance == instance and not gone:
@@ -158,6 +159,8 @@ class Membership:
             for seat in seats:
                 if seat.instance is not None and seat.joined:
                     self._context.store.set_joined(job.epoch.number, [seat.rank], seat.instance)
+                if seat.peer is not None:
+                    self._context.store.set_peer(job.epoch.number, seat.rank, seat.peer)
                 self._context.store.set_host_id(job.epoch.number, seat.rank, seat.host_id)
         return self._context.store.job(job.name)
 
@@ -270,7 +273,8 @@ def describe(context: ControllerContext, job: Job, rank: int, link: MemberLink |
     host = context.topology.hosts.get(seat.host)
     if host is None:
         raise RejectedError(f"job {job.name!r}: its member {seat.host} is no longer in the topology")
-    switch = context.topology.switches[host.switch]
+    switch, shape = context.topology.switches[host.switch], job.epoch.shape
+    roots = dict.fromkeys(shape.roots) if shape.striped else ()
     keyed = job.by_switch and context.topology.shares_port(host)
     address = SwitchAddress(ANYWHERE, NO_MAC)
     if job.by_switch:
@@ -295,7 +299,8 @@ def describe(context: ControllerContext, job: Job, rank: int, link: MemberLink |
         controller=context.url,
         block_exp_ms=job.block_exp_ms,
         quorum=job.quorum_now,
-        roots=job.epoch.shape.ways,
+        roots=shape.ways,
+        endpoints=tuple(context.topology.switches[root].endpoint or "" for root in roots),
         evicted=job.epoch.evicted,
         left=tuple(seat.rank for seat in job.epoch.members if seat.left) if job.late is Late.WAIT else (),
         algorithm=job.combines,

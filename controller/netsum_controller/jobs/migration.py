@@ -28,7 +28,7 @@ from netsum_controller.jobs.priorities import settle
 from netsum_controller.jobs.transaction import open_clients, remove, switches_of
 from netsum_controller.observability import about
 from netsum_controller.planning.admission import check_plan, place
-from netsum_controller.state.model import Job, JobState, Late
+from netsum_controller.state.model import Job, JobState, Late, Rejoin
 
 log = logging.getLogger(__name__)
 
@@ -82,14 +82,41 @@ def leave_dead_switch(context: ControllerContext, switch: str) -> list[Migration
     return moves
 
 
+def leave_blocked_path(context: ControllerContext, name: str, epoch: int, why: str) -> Migration | None:
+    """Move a job to its members for the reason ``why``: in its epoch of this number, a path between a rank and its switch was
+    found blocked. None if it is in another epoch by now, or stays (:func:`may_leave_path`)."""
+    with context.store.lock:
+        job = context.store.find_job(name)
+        if job is None or job.epoch.number != epoch or not may_leave_path(job):
+            return None
+        done = replace(_to_members(context, job, AUTO), why=why)
+    _log(done)
+    return done
+
+
+def may_leave_path(job: Job) -> bool:
+    """True if a blocked path moves the job to its members: all of them can go on where they are, and have said where the others
+    reach them."""
+    return (
+        _leaves_by_itself(job)
+        and job.state is JobState.READY
+        and job.epoch.rejoin is not Rejoin.WAITING
+        and is_resumable(job)
+        and all(seat.joined and seat.peer for seat in job.epoch.members)
+    )
+
+
 def _waits_in_vain(context: ControllerContext, job: Job, switch: str) -> bool:
+    return _leaves_by_itself(job) and switch in job.epoch.shape.switches and not goes_around(context, job)
+
+
+def _leaves_by_itself(job: Job) -> bool:
     return (
         job.exists
         and job.algorithm == AUTO
         and job.late is Late.WAIT
-        and switch in job.epoch.shape.switches
+        and job.by_switch
         and not any(seat.instance == FILE_INSTANCE for seat in job.epoch.seats)
-        and not goes_around(context, job)
     )
 
 

@@ -32,7 +32,7 @@ RETRY_MS = 100
 class Progress(NamedTuple):
     """The position of a member: the epoch that it last ran in and, once it has stopped because it was told of the
     ``next_epoch``, the first block whose result it lacks. Before that it may say what it waits for: a ``block``, which it has
-    sent ``sent`` times, in packets of ``octets`` bytes."""
+    sent ``sent`` times, in packets of ``octets`` bytes; and that it has ``received`` this number of packets in the epoch."""
 
     epoch: int
     needs: int | None = None
@@ -40,6 +40,7 @@ class Progress(NamedTuple):
     block: int | None = None
     sent: int = 0
     octets: int = 0
+    received: int = 0
 
 
 def lowest(needs: Sequence[int], window: int) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -17,7 +17,7 @@ from netsum_controller.entries.aggregation import PortCounts
 from netsum_controller.entries.memory import RegionCounts
 from netsum_controller.errors import ControllerError, LockedError
 from netsum_controller.p4runtime.client import SwitchClient
-from netsum_controller.planning.items import home_of
+from netsum_controller.planning.items import reached_by
 from netsum_controller.state.model import SERIAL, Job, Late, Seat
 
 # Chooses which block records to read: finds those that can be open with few queries.
@@ -75,28 +75,47 @@ def read_job(
     return JobSample(outcomes, by_source, read(job, part.slot_base))
 
 
-def sample(job: Job, slot_base: int, query: Query) -> RecordSample:
-    """The records of a job that can be open, on a switch where its slots begin at ``slot_base``. (A root that makes every n-th
-    block's result has only those; a switch with members has all.)
+def sample(job: Job, slot_base: int, query: Query, root: str = "") -> RecordSample:
+    """The records of a job that can be open, on a switch where its slots begin at ``slot_base``. (A root above other switches
+    that makes every n-th block's result has only those; a switch with members has all.) Of one of several roots that members
+    reach themselves, ``root``, only the slots of its own blocks are read.
 
     A member sends block b only when it holds b - window, so all open blocks are in the window up to the newest. Small jobs are
     read whole; in others, some evenly spread records tell roughly where the newest is.
     """
+    own = _own(job, root, range(job.slots), 0)
     if job.slots <= max(2 * job.window, 4 * PROBES) <= MOST:
-        return RecordSample(_of_epoch(job, query(range(slot_base, slot_base + job.slots))))
+        return RecordSample(_of_epoch(job, query(slot_base + slot for slot in own)))
     step = max(1, job.slots // PROBES)
-    probes = _of_epoch(job, query(range(slot_base, slot_base + job.slots, step)))
+    probes = _of_epoch(job, query(slot_base + slot for slot in own[:: max(1, len(own) // PROBES)]))
     known = max(probes, default=-1)
-    first, end = max(0, known - job.window), known + step + 1
-    stride = -(-(end - first) // MOST)
-    slots = (slot_base + (job.epoch.first_block_id + ahead) % job.slots for ahead in range(first, end, stride))
+    some = _own(job, root, range(max(0, known - job.window), known + step + 1), job.epoch.first_block_id)
+    stride = max(1, -(-len(some) // MOST))
+    slots = (slot_base + (job.epoch.first_block_id + ahead) % job.slots for ahead in some[::stride])
     return RecordSample(probes | _of_epoch(job, query(slots)), stride)
 
 
-def every_record(job: Job, slot_base: int, query: Query, around: int | None = None) -> RecordSample:
-    """All records of a job, one query a slot; with many slots those of at most :data:`NEIGHBORS` blocks ``around`` this one."""
+def every_record(job: Job, slot_base: int, query: Query, around: int | None = None, root: str = "") -> RecordSample:
+    """All records of a job, one query a slot; with many slots those of at most :data:`NEIGHBORS` blocks ``around`` this one.
+    ``root`` is as for :func:`sample`."""
     first, count = (0, job.slots) if around is None or job.slots <= NEIGHBORS else (around - NEIGHBORS // 2, NEIGHBORS)
-    return RecordSample(_of_epoch(job, query(slot_base + (first + offset) % job.slots for offset in range(count))))
+    own = _own(job, root, range(count), first)
+    return RecordSample(_of_epoch(job, query(slot_base + (first + offset) % job.slots for offset in own)))
+
+
+def _own(job: Job, root: str, offsets: range, first: int) -> Sequence[int]:
+    """Those of the blocks at ``offsets`` from ``first`` that members send to this root; all, unless they reach several."""
+    shape = job.epoch.shape
+    return [each for each in offsets if shape.root_of(first + each) == root] if root and shape.striped else offsets
+
+
+def _number_of_own(job: Job, root: str, ahead: int, number: int) -> int:
+    """Of ``number`` blocks, the first of which is ``ahead`` of the epoch's first, those that members send to this root."""
+    shape = job.epoch.shape
+    if not shape.striped:
+        return number
+    rounds, rest = divmod(number, len(shape.roots))
+    return rounds * shape.roots.count(root) + len(_own(job, root, range(ahead, ahead + rest), job.epoch.first_block_id))
 
 
 def _of_epoch(job: Job, records: dict[int, BlockRecord]) -> dict[int, BlockRecord]:
@@ -190,22 +209,43 @@ def whole(views: Iterable[JobView]) -> list[JobView]:
 def _joined(parts: list[JobView]) -> JobView:
     newest = max(parts, key=lambda part: part.job.epoch.number).job
     parts = [part for part in parts if part.job.epoch.number == newest.epoch.number]  # it may begin between two looks
-    if len(parts) == 1 and len(newest.epoch.shape.switches) == 1:
+    shape = newest.epoch.shape
+    if len(parts) == 1 and len(shape.switches) == 1:
         return parts[0]
     outcomes: dict[str, int] = {}
     for part in parts:
         for name, count in part.outcomes.items():
             outcomes[name] = outcomes.get(name, 0) + count
-    seen = {member.rank: member for part in parts for member in part.members}
+    seen: dict[int, MemberView] = {}
+    for member in (member for part in parts for member in part.members):
+        seen[member.rank] = _added(seen[member.rank], member) if member.rank in seen else member
+    opened = [part.open_blocks for part in parts]  # above each other in a tree; other blocks at each root that members reach
     return JobView(
         job=newest,
         at=max(part.at for part in parts),
         outcomes=outcomes,
         blocks=max(part.blocks for part in parts),
-        open_blocks=max(part.open_blocks for part in parts),
+        open_blocks=sum(opened) if shape.striped else max(opened),
         oldest=max(part.oldest for part in parts),
         members=tuple(seen.get(seat.rank) or MemberView(seat.rank, seat.host, presence(seat)) for seat in newest.epoch.seats),
-        complete=len(parts) == len(newest.epoch.shape.switches),
+        complete=len(parts) == len(shape.switches),
+    )
+
+
+def _added(one: MemberView, other: MemberView) -> MemberView:
+    """A member as two switches see it, each of which gets some of its blocks."""
+    known = [each.repeats for each in (one, other) if each.repeats is not None]
+    return MemberView(
+        rank=one.rank,
+        host=one.host,
+        presence=Presence.SILENT if Presence.SILENT in (one.presence, other.presence) else one.presence,
+        packets=one.packets + other.packets,
+        octets=one.octets + other.octets,
+        repeats=sum(known) if known else None,
+        last_block=max((each.last_block for each in (one, other) if each.last_block is not None), default=None),
+        missing=one.missing + other.missing,
+        oldest=max((each.oldest for each in (one, other) if each.oldest is not None), default=None),
+        waits=one.waits + other.waits,
     )
 
 
@@ -289,19 +329,19 @@ class JobCollector:
 
     def _job(self, client: SwitchClient, job: Job, traffic: Mapping[AnyMemberEntry, tuple[int, int]], at: float) -> JobView:
         query = partial(client.query_records, timeout=self._patience)
-        read = read_job(client, job, traffic, partial(sample, query=query))
+        read = read_job(client, job, traffic, partial(sample, query=query, root=client.name))
         found = read.found
         place = (client.name, job.name)
         memory = self._memory.get(place)
         if memory is None or memory.epoch != job.epoch.number:
             later = memory is not None or job.epoch.resumes is not None
             memory = self._memory[place] = _Memory(job.epoch.number, later)
-        here = [seat for seat in job.epoch.seats if home_of(job, seat.rank) == client.name]
+        here = [seat for seat in job.epoch.seats if client.name in reached_by(job, seat.rank)]
         _count_waits(here, found, memory)
         opened = [record for record in found.records.values() if record.state is BlockState.OPEN]
         members = []
         for seat in here:
-            member = _member(job, seat, found, opened, read.traffic, memory)
+            member = _member(job, client.name, seat, found, opened, read.traffic, memory)
             if member.presence is Presence.JOINED and _is_silent(member, found, memory, at):
                 member = replace(member, presence=Presence.SILENT)
             members.append(member)
@@ -336,6 +376,7 @@ def _count_waits(here: Iterable[Seat], found: RecordSample, memory: _Memory) -> 
 
 def _member(
     job: Job,
+    switch: str,
     seat: Seat,
     found: RecordSample,
     opened: Iterable[BlockRecord],
@@ -351,7 +392,7 @@ def _member(
         before = memory.repeats.get(seat.rank, 0)
         first = (packets, own or 0) if memory.later else (0, 0)
         had, newest = memory.began.setdefault(seat.rank, first)
-        blocks = 0 if own is None else own + found.stride - newest
+        blocks = 0 if own is None else _number_of_own(job, switch, newest, own + 1 - newest) + found.stride - 1
         repeats = memory.repeats[seat.rank] = max(before, packets - had - blocks)
     missing = [record.age_ms / 1000 for record in opened if not seat.evicted and _lacks(record, seat)]
     oldest = max(missing, default=None)

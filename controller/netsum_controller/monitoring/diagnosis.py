@@ -11,7 +11,7 @@ from netsum.wire.schema import BlockState, Role
 from netsum_controller.config.topology import Topology
 from netsum_controller.entries import BlockRecord, JobEntry
 from netsum_controller.monitoring.paths import Path, refused_checksums
-from netsum_controller.planning.items import home_of
+from netsum_controller.planning.items import reached_by, switch_for
 from netsum_controller.planning.trees import Trees, block_exp_us
 from netsum_controller.state.model import SERIAL, Job, Late, Rejoin, Waiting
 
@@ -67,12 +67,16 @@ def stragglers(
     newest = max((ahead for state in states.values() for ahead in state.records), default=None)
     found = []
     for seat in job.epoch.members:
-        switch = home_of(job, seat.rank)
-        home = states.get(switch)
-        if seat.rank not in waited or home is None or home.trouble:
+        if seat.rank not in waited:
             continue
         block = waited[seat.rank]
-        last = max((ahead for ahead, record in home.records.items() if record.seen >> seat.src_id & 1), default=None)
+        switch = switch_for(job, seat.rank, block)
+        home = states.get(switch)
+        if home is None or home.trouble:
+            continue
+        reached = [states[name] for name in reached_by(job, seat.rank) if name in states]
+        records = (found for state in reached for found in state.records.items())
+        last = max((ahead for ahead, record in records if record.seen >> seat.src_id & 1), default=None)
         behind = None if last is None or newest is None else newest - last
         packets, octets = home.traffic.get(seat.src_id, (0, 0))
         host = topology.hosts.get(seat.host)

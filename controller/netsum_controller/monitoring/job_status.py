@@ -26,7 +26,7 @@ from netsum_controller.monitoring.diagnosis import (
     stragglers,
 )
 from netsum_controller.p4runtime.client import SwitchClient
-from netsum_controller.planning.items import home_of, job_trees, present
+from netsum_controller.planning.items import job_trees, present, reached_by, switch_for
 from netsum_controller.planning.trees import Trees
 from netsum_controller.state.model import SERIAL, Job, Seat
 
@@ -89,7 +89,7 @@ def _traffic(job: Job, packets: Mapping[str, Mapping[AnyMemberEntry, int]]) -> t
     return tuple(
         MemberTraffic(
             *(seat.rank, seat.host, seat.joined, seat.left, seat.evicted),
-            packets=by_source.get((home_of(job, seat.rank), seat.src_id), 0),
+            packets=sum(by_source.get((switch, seat.src_id), 0) for switch in reached_by(job, seat.rank)),
         )
         for seat in job.epoch.seats
     )
@@ -188,9 +188,9 @@ def _look(context: ControllerContext, job: Job, switch: str, block: int | None) 
 def _read(context: ControllerContext, client: SwitchClient, job: Job, switch: str, block: int | None) -> SwitchState:
     entries = [item for item in client.read_items() if isinstance(item, JobEntry) and item.job_id == job.job_id]
     query = partial(client.query_records, timeout=10.0 + job.slots / 200)
-    sample = read_job(client, job, client.read_member_traffic(), partial(every_record, query=query, around=block))
+    sample = read_job(client, job, client.read_member_traffic(), partial(every_record, query=query, around=block, root=switch))
     hosts = [context.topology.hosts.get(seat.host) for seat in job.epoch.members]
-    ports = [host.port for host in hosts if host is not None and host.switch == switch]
+    ports = [host.port for host in hosts if host is not None and switch in context.topology.reached_by(host)]
     return SwitchState(
         entry=entries[0] if entries else None,
         records=sample.found.records,
@@ -279,7 +279,7 @@ class _Search:
         return missing, in_flight
 
     def _is_in(self, seat: Seat, block: int, missing: Sequence[int]) -> bool:
-        record = self._record(home_of(self.job, seat.rank), block)
+        record = self._record(switch_for(self.job, seat.rank, block), block)
         if record is not None:
             return bool(record.seen >> seat.src_id & 1)
         return not seat.evicted and seat.rank not in missing

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from netsum.text import counted
-from netsum.wire.schema import HEADER_BYTES
+from netsum.wire.schema import HEADER_BYTES, UDP_PORT
 
 from netsum_controller.config.topology import NO_MAC, Topology
 from netsum_controller.entries import BlockRecord
@@ -17,6 +17,8 @@ OFTEN: Final = 3
 """A block that was sent this often and is in no record has not been lost by chance."""
 OVERDUE: Final = 1.0
 """Seconds after which a rank should have a result that another has: it asks for it several times meanwhile."""
+SMALL: Final = 548
+"""Bytes of UDP's payload that fit into 576, the IP packet that every host accepts (RFC 791): an MTU loses none of these."""
 _IP_AND_UDP: Final = 28
 _ETHERNET: Final = 14
 
@@ -45,8 +47,11 @@ class Path:
         if not self.packets:
             firewall = ": look for a firewall on the way" if self._endpoint else ""
             return f"{sent}, nor any other, {self._to_port}{firewall}{self._of_dropped()}"
-        others = "smaller ones have" if self._only_smaller(report.octets) else "others of it have"
-        return f"{sent} {self._to_port}, though {others}: {self._mtu(report.octets)}"
+        mtu = self._mtu(report.octets)
+        if self._only_smaller(report.octets):
+            return f"{sent} {self._to_port}, though smaller ones have: {mtu}"
+        why = f"look for a firewall on the way; and {mtu}" if report.octets > SMALL else "look for a firewall on the way"
+        return f"{sent} {self._to_port}, though others of it have: {why}"
 
     def not_returning(self, first: int, others: Mapping[int, Waiting]) -> str:
         """The result that does not reach the member, if so: another rank has had a result for long, and
@@ -68,6 +73,30 @@ class Path:
             f"other ranks have: it does not come through from switch {self.switch}. Look for {where}{mac} and for an MTU below "
             f"{report.octets + _IP_AND_UDP} bytes"
         )
+
+    def nothing_arrives(self, times: int) -> str:
+        """The sentence about the way to the switch, on which the member's block was lost this number of times in a row."""
+        assert self.waiting is not None
+        return (
+            f"UDP from {self._who} to {self._address} is blocked: it has sent block {self.waiting.block} another "
+            f"{counted(times, 'time')}, and none of its packets has come to switch {self.switch}"
+        )
+
+    def nothing_returns(self, times: int) -> str:
+        """The sentence about the way from the switch, on which this number of results of a block were lost in a row."""
+        assert self.waiting is not None
+        return (
+            f"UDP from {self._address} to {self._who} is blocked: it has sent block {self.waiting.block} another "
+            f"{counted(times, 'time')} to switch {self.switch}, which has its result, and no packet has come back"
+        )
+
+    @property
+    def _who(self) -> str:
+        return f"rank {self.seat.rank} ({self.seat.host})"
+
+    @property
+    def _address(self) -> str:
+        return self._endpoint or f"{self.topology.switches[self.switch].ip}:{UDP_PORT}"
 
     def none_so_large(self, record: BlockRecord | None) -> str:
         """The end of a sentence about a member that seems slow: perhaps only its small packets arrive."""

@@ -16,7 +16,7 @@ from netsum_controller.config.topology import Topology
 from netsum_controller.errors import InputError, NoSwitchError, RejectedError
 from netsum_controller.planning.allocation import JOB_IDS, allocate_job_id, allocate_slots
 from netsum_controller.planning.items import job_trees
-from netsum_controller.planning.trees import ROUND_TRIP_US, Trees, block_exp_us, leaders_of, plan_trees
+from netsum_controller.planning.trees import ROUND_TRIP_US, Trees, block_exp_us, plan_trees
 from netsum_controller.state.model import DEFAULT_TENANT, Job, Part
 
 BLOCK_EXP_BITS = 32
@@ -50,8 +50,7 @@ def homes_of(members: Sequence[str], topology: Topology) -> tuple[str, ...]:
 def choose_trees(spec: JobSpec, topology: Topology, down: Collection[str] = ()) -> Trees:
     """The job's trees; :class:`RejectedError` when its members cannot be joined."""
     try:
-        leaders = leaders_of(spec.members) if spec.share_memory else ()
-        return plan_trees(topology, spec.members, down=frozenset(down), weights=spec.roots, leaders=leaders)
+        return plan_trees(topology, spec.members, down=frozenset(down), weights=spec.roots, leaders=spec.leaders)
     except RejectedError as error:
         raise type(error)(f"job {spec.name!r}: {error}") from None
 

@@ -47,7 +47,7 @@ def switch_items(topology: Topology, switch: str, down: Collection[str] = frozen
     """All of these items. Forwarding avoids switches that are ``down``."""
     own = topology.switches[switch]
     items: list[Item] = [MyStationEntry(address=ip_to_int(own.ip), mac=mac_to_int(own.mac))]
-    items += [TransitEntry(ip_to_int(other.ip)) for name, other in topology.switches.items() if name != switch]
+    items += [TransitEntry(ip_to_int(ip)) for ip in _switch_addresses(topology) if ip != own.ip]
     return items + forwarding_items(topology, switch, down)
 
 
@@ -77,17 +77,19 @@ def forwarding_items(topology: Topology, switch: str, down: Collection[str] = fr
 def _senders(topology: Topology, switch: str) -> list[Item]:
     """At which ports each address may come in: a host's at its own port; one behind another switch at any link to a switch, which
     has checked it; the switch's own nowhere."""
-    links = sum(1 << port for port in topology.neighbors(switch))
+    links, own = sum(1 << port for port in topology.neighbors(switch)), topology.switches[switch]
     hosts = [
-        SourceGuardEntry(ip_to_int(host.ip), 1 << host.port if host.switch == switch else links)
+        SourceGuardEntry(ip_to_int(host.ip), 1 << host.port if switch in topology.reached_by(host) else links)
         for host in topology.hosts.values()
         if host.ip != ANYWHERE
     ]
-    switches = topology.switches.items()
-    return [
-        *hosts,
-        *(SourceGuardEntry(ip_to_int(other.ip), 0 if name == switch else links) for name, other in switches),
-    ]
+    switches = _switch_addresses(topology)
+    return [*hosts, *(SourceGuardEntry(ip_to_int(ip), 0 if ip == own.ip else links) for ip in switches)]
+
+
+def _switch_addresses(topology: Topology) -> list[str]:
+    """The switches' addresses, each once: several on one machine may have the same."""
+    return list(dict.fromkeys(switch.ip for switch in topology.switches.values()))
 
 
 def ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, int]]:
@@ -95,7 +97,12 @@ def ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, i
     own = distances(graph, switch)
     beyond = {other: distances(graph, other) for other in graph[switch]}
     level = _level(topology, own)
-    targets = [(host.mac, host.switch, host.port) for host in topology.hosts.values() if host.ip != ANYWHERE]
+    here = topology.hosts_of(switch)
+    targets = [
+        (host.mac, switch if name in here else host.switch, host.port)
+        for name, host in topology.hosts.items()
+        if host.ip != ANYWHERE
+    ]
     targets += [(other.mac, name, -1) for name, other in topology.switches.items() if name != switch]
     for number, (mac, home, port) in enumerate(targets):
         if home == switch:
@@ -121,6 +128,17 @@ def home_of(job: Job, rank: int) -> str:
     """The switch that a rank is on in the job's current epoch."""
     shape = job.epoch.shape
     return shape.homes[rank] if rank < len(shape.homes) else job.switch
+
+
+def reached_by(job: Job, rank: int) -> tuple[str, ...]:
+    """The switches to which a rank sends its contributions in the job's current epoch."""
+    return job.epoch.shape.reached(home_of(job, rank))
+
+
+def switch_for(job: Job, rank: int, block: int) -> str:
+    """The one of them to which it sends a block."""
+    shape = job.epoch.shape
+    return shape.root_of(block) if shape.striped else home_of(job, rank)
 
 
 def job_trees(topology: Topology, job: Job) -> Trees:

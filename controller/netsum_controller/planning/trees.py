@@ -6,6 +6,9 @@ block travels once up and once down each link.
 
 The P4 program keeps one set of sources for each job, so a switch has the same sources and the same role in all its stripes. If
 several roots cannot share the blocks that way (because one has members of its own, or paths cross), one root makes all results.
+
+Where hosts reach several switches themselves (``stripes`` in the topology), each of these is a root with all members as sources,
+and there is no tree.
 """
 
 from __future__ import annotations
@@ -173,6 +176,9 @@ def plan_trees(
     graph = switch_graph(topology, down)
     homes = _homes(topology, hosts, graph)
     requested = _requested(topology, weights, graph)
+    if len(homes) == 1 and (several := _several(topology, homes[0], graph, requested)):
+        on = tuple(homes[0] if rank in hosts else "" for rank in range(max(hosts) + 1))
+        return _trees(topology, graph, hosts, Shape(share(several, MAX_STRIPES), {root: {} for root in several}, on, leaders))
     if requested is not None:
         trees = _build(topology, graph, hosts, homes, requested, leaders)
         if trees is None:
@@ -201,20 +207,16 @@ def trees_of(topology: Topology, shape: Shape, members: Mapping[int, str]) -> Tr
     return _trees(topology, graph, members, shape)
 
 
-def leaders_of(members: Sequence[str]) -> tuple[int, ...]:
-    """The lowest rank on each rank's host."""
-    return tuple(members.index(host) for host in members)
-
-
 def source_ids(shape: Shape) -> dict[str, dict[int | str, int]]:
     """The source id of each child (a leader, or a switch) of each switch: its place in the order of the lowest ranks below them.
     Evicted ranks have one too, so that no id changes during an epoch. Raises :class:`RejectedError` if a switch has more
     children than there are ids."""
     below = _below(shape)
     lowest: dict[str, dict[int | str, int]] = {name: {} for name in below}
+    reached = {home: shape.reached(home) for home in {*shape.homes} & below.keys()}
     for rank, home in enumerate(shape.homes):
-        if home in lowest:
-            lowest[home].setdefault(shape.leader(rank), rank)
+        for name in reached.get(home, ()):
+            lowest[name].setdefault(shape.leader(rank), rank)
     ids = {}
     for name in _lowest_first(below):
         children = lowest[name]
@@ -234,13 +236,13 @@ def block_exp_us(lowest_us: int, height: int) -> int:
     return age
 
 
-def share(weights: Mapping[str, int]) -> tuple[str, ...]:
-    """The root of each stripe: one stripe for one root, otherwise the fewest (a power of two from 16 to 64) that give each root
-    at least one; shares by largest remainder, spread evenly over the stripes."""
+def share(weights: Mapping[str, int], least: int = STRIPES) -> tuple[str, ...]:
+    """The root of each stripe: one stripe for one root, otherwise the fewest (a power of two from ``least`` to 64) that give each
+    root at least one; shares by largest remainder, spread evenly over the stripes."""
     if len(weights) == 1:
         return tuple(weights)
     total = sum(weights.values())
-    count = STRIPES
+    count = least
     while count < MAX_STRIPES and (count < len(weights) or min(_apportion(weights, total, count).values()) == 0):
         count *= 2
     seats = _apportion(weights, total, count)
@@ -306,6 +308,13 @@ def _requested(topology: Topology, weights: Mapping[str, int] | None, graph: Gra
     return up or None
 
 
+def _several(topology: Topology, home: str, graph: Graph, requested: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    """The weights of the roots that the hosts of a switch reach themselves; None if they reach only one, or one was requested."""
+    up = dict.fromkeys((name for name in (home, *topology.switches[home].stripes) if name in graph), 1)
+    weights = up if requested is None else requested
+    return weights if len(weights) > 1 and home in weights and weights.keys() <= up.keys() else None
+
+
 def _centers(graph: Graph, homes: Sequence[str]) -> list[str]:
     """The switches whose greatest distance to a home is smallest."""
     reach = [distances(graph, home) for home in homes]
@@ -357,6 +366,7 @@ def _tree(graph: Graph, homes: Sequence[str], root: str) -> dict[str, str]:
 def _trees(topology: Topology, graph: Graph, hosts: Mapping[int, str], shape: Shape) -> Trees:
     nodes: dict[str, Node] = {}
     below, ids = _below(shape), source_ids(shape)
+    reached = {home: shape.reached(home) for home in {topology.hosts[host].switch for host in hosts.values()}}
 
     def port(switch: str, other: str) -> int:
         return int(graph.edges[switch, other]["ports"][switch])
@@ -364,7 +374,7 @@ def _trees(topology: Topology, graph: Graph, hosts: Mapping[int, str], shape: Sh
     def children(name: str) -> tuple[Child, ...]:
         here: dict[int, list[int]] = {}
         for rank, host in hosts.items():
-            if topology.hosts[host].switch == name:
+            if name in reached[topology.hosts[host].switch]:
                 here.setdefault(shape.leader(rank), []).append(rank)
         own = [
             Child(ids[name][leader], topology.hosts[hosts[ranks[0]]].port, tuple(ranks), host=hosts[ranks[0]])

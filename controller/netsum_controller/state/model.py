@@ -81,6 +81,19 @@ class Shape:
         return frozenset({*self.roots, *(name for tree in self.parents.values() for name in tree)})
 
     @property
+    def striped(self) -> bool:
+        """True if there are several roots and no tree: each rank sends a block to its root itself."""
+        return len(set(self.roots)) > 1 and not any(self.parents.values())
+
+    def reached(self, home: str) -> tuple[str, ...]:
+        """The switches to which ranks whose switch is ``home`` send their contributions."""
+        return tuple(dict.fromkeys(self.roots)) if self.striped and home in self.roots else (home,)
+
+    def root_of(self, block: int) -> str:
+        """The switch that makes the result of a block."""
+        return self.roots[block % len(self.roots)]
+
+    @property
     def ways(self) -> tuple[int, ...]:
         """The root of each stripe, as a number from 0; () if there is only one root."""
         roots = list(dict.fromkeys(self.roots))
@@ -94,7 +107,8 @@ class Shape:
 
 class Waiting(NamedTuple):
     """The report of a member of an ``epoch``: it waits for the result of a ``block``, which it has sent ``sent`` times,
-    in packets of ``octets`` bytes (of UDP's payload). ``since`` and ``at`` are when it first and last said so."""
+    in packets of ``octets`` bytes (of UDP's payload). ``since`` and ``at`` are when it first and last said so. In this epoch it
+    has ``received`` this number of packets from its switches."""
 
     epoch: int
     block: int
@@ -102,6 +116,7 @@ class Waiting(NamedTuple):
     octets: int
     since: float
     at: float
+    received: int = 0
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,13 @@ BlockedOn = tuple[str, tuple[int, ...]]
 
 
 class Waits(NamedTuple):
-    """The oldest ``block`` whose result a rank lacks, and how often it has ``sent`` it, in packets of ``octets`` bytes."""
+    """The oldest ``block`` whose result a rank lacks, and how often it has ``sent`` it, in packets of ``octets`` bytes. It has
+    ``received`` this number of packets from the switch in this epoch, modulo 2^32."""
 
     block: int
     sent: int
     octets: int
+    received: int
 
 
 WAIT_SLICE: Final = 0.002

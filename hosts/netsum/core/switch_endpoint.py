@@ -93,6 +93,7 @@ class SwitchEndpoint:
         self._early = EarlyPayloads(self._size)
         self._retransmitter = Retransmitter(self.block_id, descriptor.roots)
         self.base = self.prefix = self.received_end = self.next_serial = self.submitted = 0
+        self._received = 0  # packets in this epoch, without those that make no sense
         self.active_size = self._workers - len(descriptor.evicted)
         self._backoff = PriorityBackoff(self._size, descriptor.block_exp_ms)
         self._congestion = CongestionWindow(self._size)
@@ -149,6 +150,7 @@ class SwitchEndpoint:
         self._held.clear()
         self._early.clear()
         self._retransmitter.begin_anew(roots)
+        self._received = 0
         self.stats.resumes += 1
         return True
 
@@ -259,7 +261,7 @@ class SwitchEndpoint:
             return None
         packet, batch = sent.packet, sent.batch
         octets = batch.rows.shape[1] if batch is not None else sum(memoryview(part).nbytes for part in packet or ())
-        return Waits(self.block_id(self.base), sent.tries, octets)
+        return Waits(self.block_id(self.base), sent.tries, octets, self._received & ID_MASK)
 
     def left_behind(self) -> tuple[int, ...]:
         """None: only the controller knows who has left."""
@@ -297,7 +299,10 @@ class SwitchEndpoint:
             size = int(received.sizes[at])
             stats.packets_received += 1
             stats.bytes_received += size
+            malformed = stats.malformed
+            self._received += 1  # first: a refusal is raised
             taken = self._take(received, at, size, now)
+            self._received += taken - 1 - (stats.malformed - malformed)
             stats.packets_received += taken - 1
             stats.bytes_received += (taken - 1) * size
             at += taken

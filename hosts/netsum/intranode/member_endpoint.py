@@ -48,7 +48,7 @@ class LocalEndpoint(SwitchEndpoint):
     rank alone."""
 
     def __init__(self, descriptor: Descriptor) -> None:
-        super().__init__(replace(descriptor, local_ranks=(), key=""))
+        super().__init__(replace(descriptor, local_ranks=(), key="", endpoints=()))
         self._retransmitter = _NoRetransmission(self.block_id, descriptor.roots)
         self._backoff = _NoBackoff(descriptor.window)
 

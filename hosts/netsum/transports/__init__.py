@@ -5,6 +5,7 @@ from netsum.transports.factory import open_link
 from netsum.transports.impairment import ImpairedTransport, Impairment, ImpairmentCounts
 from netsum.transports.loopback import InMemoryTransport, in_memory_pair
 from netsum.transports.packet import FramesTransport, PacketTransport
+from netsum.transports.striped import StripedUdpTransport
 from netsum.transports.udp import UdpTransport
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "InMemoryTransport",
     "Packet",
     "PacketTransport",
+    "StripedUdpTransport",
     "Transport",
     "UdpTransport",
     "in_memory_pair",

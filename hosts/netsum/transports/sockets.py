@@ -272,19 +272,21 @@ class _SegmentReceiver:
 
 
 class Datagrams(SocketBatch):
-    """A UDP socket bound to ``local`` that receives only from ``remote``."""
+    """A UDP socket bound to ``local`` that receives only from ``remote`` and ``others``."""
 
-    def __init__(self, local: Address, remote: Address, *, tos: bool = False) -> None:
-        """``tos``: marks of congested links are read. Raises OSError if the port is taken or the address not ours."""
+    def __init__(self, local: Address, remote: Address, *, others: Sequence[Address] = (), tos: bool = False) -> None:
+        """``others`` are IPv4 addresses. ``tos``: marks of congested links are read. Raises OSError if the port is taken or the
+        address not ours."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self.prepare(sock)
             remote = socket.gethostbyname(remote[0]), remote[1]
-            accept_only(sock, [remote])
+            accept_only(sock, [remote, *others])
             sock.bind(local)
-            if sys.platform != "linux":
+            connects = sys.platform != "linux" and not others
+            if connects:
                 sock.connect(remote)
-            super().__init__(sock, remote if sys.platform == "linux" else None)
+            super().__init__(sock, None if connects else remote)
             if tos:
                 self._incoming.request_tos()
             if mmsg.AVAILABLE and segmentation.is_carried(sock, remote):

@@ -75,8 +75,8 @@ _IP_PMTUDISC_PROBE = 3
 class UdpTransport(Datagrams):
     """A UDP socket bound to the member's own port that receives only from the switch."""
 
-    def __init__(self, local: Address, remote: Address) -> None:
-        super().__init__(local, remote, tos=True)
+    def __init__(self, local: Address, remote: Address, others: Sequence[Address] = ()) -> None:
+        super().__init__(local, remote, others=others, tos=True)
         if self.carries_segments:  # whose checksums the device computes, or none
             self.sock.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 0)
         self._from = socket.gethostbyname(remote[0]), remote[1]

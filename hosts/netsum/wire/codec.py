@@ -206,14 +206,15 @@ class Header(NamedTuple):
 pack_header, parse_header = packing(HEADER_FIELDS, Header, "netsum header", schema.SATURATED)
 """A header's 40 bytes, its values masked to their widths; and the header at the start of some bytes (fewer than 40 raise
 :class:`ValueError`)."""
-(_ID,) = (
+(BLOCK_ID,) = (
     slice(offset, offset + size)
     for offset, size, members in schema.byte_groups(HEADER_FIELDS)
     if members[0][0].name == "block_id"
 )
+"""The bytes of a header that are its block id."""
 _IDS = 0xFFFFFFFF
 _WORDS = np.dtype(">u8")
-_WORD, _SHIFT = _ID.start // _WORDS.itemsize, 8 * (-_ID.stop % _WORDS.itemsize)
+_WORD, _SHIFT = BLOCK_ID.start // _WORDS.itemsize, 8 * (-BLOCK_ID.stop % _WORDS.itemsize)
 """The header word that has the block id, and how far to the left."""
 _STEPS = np.zeros((256, HEADER_BYTES // _WORDS.itemsize), np.uint64)
 """The differences, in words, between the first of several headers whose block ids count up and each of them, as long as the

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from netsum.text import counted
 from netsum_testbed.commands import without_mininet
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
@@ -20,6 +21,8 @@ LARGE: Final = 16 << 20
 SMALL: Final = 4 << 10
 HOST_MBPS: Final = 1000
 AGGREGATOR_MBPS: Final = 4000
+RANKS_OF_ONE: Final = 4
+"""Ranks of a server that needs no network."""
 
 
 @click.command("cluster-check")
@@ -68,12 +71,19 @@ def cluster_check(hosts: int, ranks: int, steps: int, only: tuple[str, ...], cal
 
 
 def _timed(python: Path, hosts: int, ranks: int, calls: int) -> dict[str, Any]:
-    """Seconds of calls, with one rank a host and with several, and how many times as fast as Gloo netsum is."""
+    """Seconds of calls, with one rank a host and with several, and on one server alone, and how many times as fast as Gloo netsum
+    is."""
     found: dict[str, Any] = {"host_mbps": HOST_MBPS, "aggregator_mbps": AGGREGATOR_MBPS, "calls": {}}
-    for each in dict.fromkeys((1, ranks)):
-        click.echo(f"{hosts} servers of {each}: timing calls beside Gloo's", err=True)
-        times = time_calls(python, hosts, each, calls, Rates(HOST_MBPS, AGGREGATOR_MBPS), (LARGE, SMALL))
-        ratios = {size: times["gloo"][size] / times["netsum"][size] for size in times["netsum"]}
-        found["calls"][str(each)] = {"seconds": times, "times_gloo": {size: round(ratio, 2) for size, ratio in ratios.items()}}
-    last = found["calls"][str(ranks)]["times_gloo"]
-    return {**found, "times_gloo_16M": last[str(LARGE)], "times_gloo_4K": last[str(SMALL)]}
+    shapes = dict.fromkeys(((hosts, 1), (hosts, ranks), (1, RANKS_OF_ONE)))
+    for servers, each in shapes:
+        click.echo(f"{counted(servers, 'server')} of {counted(each, 'rank')}: timing calls beside Gloo's", err=True)
+        times = time_calls(python, servers, each, calls, Rates(HOST_MBPS, AGGREGATOR_MBPS), (LARGE, SMALL))
+        ratios = {size: round(times["gloo"][size] / times["netsum"][size], 2) for size in times["netsum"]}
+        found["calls"][f"{servers}x{each}"] = {"seconds": times, "times_gloo": ratios}
+    last, alone = (found["calls"][shape]["times_gloo"] for shape in (f"{hosts}x{ranks}", f"1x{RANKS_OF_ONE}"))
+    return {
+        **found,
+        "times_gloo_16M": last[str(LARGE)],
+        "times_gloo_4K": last[str(SMALL)],
+        "times_gloo_16M_one_server": alone[str(LARGE)],
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -14,11 +15,17 @@ from netsum_testbed.netns import call_inside, run_command
 
 AGGREGATOR: Final = "aggregator"
 OUTSIDER: Final = "outsider"
+SERVICE: Final = "10.96.0.50"
+"""An address that no server has: the router sends what is for it to the aggregator, as Kubernetes does for a Service."""
 _ROUTER: Final = "router"
 _BRIDGES: Final = "bridges"
 _NEAR, _FAR = 1, 2
 _LEFT_OVER: Final = "2mb"
 _BURST: Final = "128kb"
+_DETOUR: Final = "detour"
+_BACK: Final = "back"
+_DETOUR_RATE: Final = "20mbit"
+_DETOUR_BURST: Final = "16kb"
 _numbers = count()
 
 Result = TypeVar("Result")
@@ -37,14 +44,25 @@ NO_LIMIT: Final = Rates()
 
 class OrdinaryNetwork:
     """``hosts`` servers h1, h2 ..., one for the aggregator and one for an outsider. The last ``routed`` hosts are in another
-    subnet, behind a router, with ``nat`` behind its address. A context manager. Needs root.
+    subnet, behind a router, with ``nat`` behind its address. With ``service``, hosts reach the aggregator by :data:`SERVICE`. A
+    context manager. Needs root.
     """
 
-    def __init__(self, hosts: int, *, mtu: int = 9000, rates: Rates = NO_LIMIT, routed: int = 0, nat: bool = False) -> None:
+    def __init__(
+        self,
+        hosts: int,
+        *,
+        mtu: int = 9000,
+        rates: Rates = NO_LIMIT,
+        routed: int = 0,
+        nat: bool = False,
+        service: bool = False,
+    ) -> None:
         self._prefix = f"netsum-{os.getpid()}-{next(_numbers)}"
         self.hosts = tuple(f"h{number}" for number in range(1, hosts + 1))
         self._far = self.hosts[hosts - routed :]
-        self._mtu, self._rates, self._nat = mtu, rates, nat
+        self._mtu, self._rates, self._nat, self.service = mtu, rates, nat, service
+        self._has_detour = False
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -66,7 +84,7 @@ class OrdinaryNetwork:
         for place, name in enumerate((*self.hosts, AGGREGATOR, OUTSIDER), 10):
             self._add(name)
             self._plug(name, _FAR if name in self._far else _NEAR, place)
-        if self._far:
+        if self._far or self.service:
             self._route()
 
     def _add(self, name: str) -> None:
@@ -102,13 +120,20 @@ class OrdinaryNetwork:
         for name in (*self.hosts, AGGREGATOR, OUTSIDER):
             subnet = _FAR if name in self._far else _NEAR
             self.run(name, "ip", "route", "add", "default", "via", f"10.{subnet}.0.254")
-        if self._nat:
-            for rule in (
+        rules = []
+        if self._nat or self.service:
+            rules += [
                 "add table ip nat",
                 "add chain ip nat out { type nat hook postrouting priority 100 ; }",
                 'add rule ip nat out oifname "near" masquerade',
-            ):
-                self.run(_ROUTER, "nft", rule)
+            ]
+        if self.service:
+            rules += [
+                "add chain ip nat in { type nat hook prerouting priority -100 ; }",
+                f"add rule ip nat in ip daddr {SERVICE} dnat to {self.address(AGGREGATOR)}",
+            ]
+        for rule in rules:
+            self.run(_ROUTER, "nft", rule)
 
     def namespace(self, name: str) -> str:
         return f"{self._prefix}-{name}"
@@ -141,6 +166,30 @@ class OrdinaryNetwork:
         chain = f'add chain netdev {table} in {{ type filter hook ingress device "{port}" priority 0 ; }}'
         self.run(_BRIDGES, "nft", chain)
         self.run(_BRIDGES, "nft", f"add rule netdev {table} in {rule}")
+
+    def delay(self, name: str, rule: str) -> None:
+        """Send what a rule of nftables matches of a near server's packets on a slow way to the same bridge, so that later
+        packets overtake it."""
+        if not self._has_detour:
+            mtu, slow = ("mtu", str(self._mtu)), ("rate", _DETOUR_RATE, "burst", _DETOUR_BURST, "limit", _LEFT_OVER)
+            back = ("ip", "link", "set", _BACK)
+            for command in (
+                ("ip", "link", "add", _DETOUR, *mtu, "type", "veth", "peer", "name", _BACK, *mtu),
+                ("tc", "qdisc", "add", "dev", _DETOUR, "root", "tbf", *slow),
+                ("ip", "link", "set", _DETOUR, "up"),
+                (*back, "master", f"b{_NEAR}"),
+                (*back, "type", "bridge_slave", "learning", "off"),  # senders stay where they are
+                (*back, "up"),
+            ):
+                self.run(_BRIDGES, *command)
+            self._has_detour = True
+        self.filter(name, f"{rule} fwd to {_DETOUR}")
+
+    @property
+    def delayed(self) -> int:
+        """Packets that have gone the slow way."""
+        links = json.loads(self.run(_BRIDGES, "ip", "-json", "-statistics", "link", "show", "dev", _DETOUR))
+        return int(links[0]["stats64"]["tx"]["packets"])
 
     def unfilter(self, name: str) -> None:
         self.run(_BRIDGES, "nft", f"delete table netdev t_{name}")

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from netsum.descriptor import SWITCH
 from netsum.join_url import JoinUrl
 from netsum.wire.schema import UDP_PORT
 from netsum_controller.config.topologies import MTU, star
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.processes import STARTS, Child
 
-from tests.system.cluster.network import AGGREGATOR, NO_LIMIT, OUTSIDER, OrdinaryNetwork, Rates
+from tests.system.cluster.network import AGGREGATOR, NO_LIMIT, OUTSIDER, SERVICE, OrdinaryNetwork, Rates
 
 HERE: Final = Path(__file__).parent
 NETSUM: Final = ("-c", "from netsum_controller.cli import main; main()")
@@ -30,13 +31,14 @@ _LINE: Final = "export NETSUM_JOIN="
 
 
 class AggregatorProcess:
-    """``netsum aggregator`` on its server."""
+    """``netsum aggregator`` on its server, with further ``options``."""
 
-    def __init__(self, network: OrdinaryNetwork, folder: Path, mtu: int) -> None:
+    def __init__(self, network: OrdinaryNetwork, folder: Path, mtu: int, *options: str) -> None:
         self._network, self._folder = network, folder
         address = network.address(AGGREGATOR)
         words = ["aggregator", "--host", address, "--mtu", str(mtu), "--state", str(folder / "state")]
-        self._command = [*network.prefix(AGGREGATOR), sys.executable, *NETSUM, *words]
+        words += ["--advertise", SERVICE] * network.service
+        self._command = [*network.prefix(AGGREGATOR), sys.executable, *NETSUM, *words, *options]
         self.line = ""
         self.start()
 
@@ -55,9 +57,14 @@ class AggregatorProcess:
     def kill(self) -> None:
         """End it as a power failure would, with its switch."""
         self._process.kill()
+        self._process.stop()
 
     def stop(self) -> None:
         self._process.stop()
+
+    @property
+    def log(self) -> str:
+        return (self._folder / "aggregator.log").read_text()
 
     def ask(self, *words: str) -> Any:
         """The JSON that a command about its jobs prints."""
@@ -144,11 +151,11 @@ class Site:
 
 
 @contextmanager
-def site(hosts: int, *, mtu: int = MTU, rates: Rates = NO_LIMIT, routed: int = 0, nat: bool = False) -> Iterator[Site]:
-    """Raises :class:`TestbedError`."""
+def site(hosts: int, *, mtu: int = MTU, rates: Rates = NO_LIMIT, **options: Any) -> Iterator[Site]:
+    """``options`` are those of :class:`OrdinaryNetwork`. Raises :class:`TestbedError`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))
-        network = stack.enter_context(OrdinaryNetwork(hosts, mtu=mtu, rates=rates, routed=routed, nat=nat))
+        network = stack.enter_context(OrdinaryNetwork(hosts, mtu=mtu, rates=rates, **options))
         aggregator = AggregatorProcess(network, folder, mtu)
         stack.callback(aggregator.stop)
         yield Site(network, aggregator, folder)
@@ -231,15 +238,29 @@ def lose_and_double(place: Site) -> dict[str, Any]:
     return {}
 
 
+def reorder(place: Site) -> dict[str, Any]:
+    """Delay ten packets of a hundred of a host, and of the aggregator to it."""
+    network = place.network
+    network.delay(network.hosts[0], f"udp dport {UDP_PORT} numgen random mod 100 < 10")
+    network.delay(AGGREGATOR, f"udp sport {UDP_PORT} numgen random mod 100 < 10")
+    while (delayed := network.delayed) < 20:
+        time.sleep(LOOK)
+    return {"delayed": delayed}
+
+
 def _block(place: Site, server: str, rule: str, words: str) -> dict[str, Any]:
-    """Block UDP until a diagnosis says so, in these words."""
+    """Block UDP for good: a diagnosis says so, in these words, and the job goes on by a host algorithm."""
     place.network.filter(server, f"{rule} drop")
     began = time.monotonic()
-    while words not in (said := json.dumps(place.aggregator.ask("job", "diagnose", "training")["hints"])):
+    found: dict[str, Any] = {}
+    while (said := place.aggregator.ask("job", "diagnose", "training"))["combines"] == SWITCH:
+        if not found and words in json.dumps(said["hints"]):
+            found = {"diagnosed_s": round(time.monotonic() - began, 1), "hints": said["hints"]}
         time.sleep(LOOK)
-    seconds = time.monotonic() - began
-    place.network.unfilter(server)
-    return {"diagnosed_s": round(seconds, 1), "hints": json.loads(said)}
+    seconds = round(time.monotonic() - began, 1)
+    while not (reasons := [line for line in place.aggregator.log.splitlines() if "is blocked: it has sent block" in line]):
+        time.sleep(LOOK)
+    return {**found, "left_switch_s": seconds, "why": reasons[0]}
 
 
 def block_to_aggregator(place: Site) -> dict[str, Any]:
@@ -282,10 +303,12 @@ TRIALS: Final[Sequence[Trial]] = (
     Trial("plain"),
     Trial("MTU 1500", {"mtu": 1500}),
     Trial("two hosts behind a router with NAT", {"routed": 2, "nat": True}),
+    Trial("an aggregator behind a Service", {"service": True}),
     Trial("loss and duplicates", disturb=lose_and_double, at=2),
+    Trial("reordering", disturb=reorder, at=2),
     Trial("the aggregator is killed and started again", disturb=kill_and_restart),
-    Trial("UDP to the aggregator is blocked for a while", disturb=block_to_aggregator),
-    Trial("UDP from the aggregator is blocked for a while", disturb=block_from_aggregator),
+    Trial("UDP to the aggregator is blocked", disturb=block_to_aggregator),
+    Trial("UDP from the aggregator is blocked", disturb=block_from_aggregator),
     Trial("a forger on the same bridge", disturb=forge),
 )
 
