@@ -9,7 +9,6 @@ time the next epoch of a job may use it; if it is still dead, it is found again.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import closing
@@ -26,6 +25,7 @@ from netsum_controller.jobs.epochs import goes_around
 from netsum_controller.jobs.reconcile import reconcile_switch
 from netsum_controller.jobs.transaction import switches_of
 from netsum_controller.monitoring.collector import sample
+from netsum_controller.monitoring.periodic import PeriodicWatcher
 from netsum_controller.observability import about
 from netsum_controller.planning.items import job_trees
 from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin
@@ -74,36 +74,19 @@ class _Since:
         return now - self.known.get(what, (0, now))[1]
 
 
-class LinkWatcher:
+class LinkWatcher(PeriodicWatcher):
     """Looks, in a thread of its own, at the counters of the switches that have jobs over trees, until closed. It is primary on a
     switch only when a link is suspected: to read the records of the blocks that should have crossed it. With ``period`` 0 it
     looks when it is told to."""
 
+    looks_for = "dead links"
+
     def __init__(
         self, context: ControllerContext, period: float = PERIOD, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._context, self._period = context, period
+        self._context = context
         self._since = _Since(clock)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="netsum-links", daemon=True)
-        if period > 0:
-            self._thread.start()
-
-    def close(self) -> None:
-        """End the thread; if it is moving a job, it finishes first."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._period):
-            try:
-                self.look()
-            except ControllerError as error:
-                log.info("looking for dead links: %s", error)
-            except Exception:
-                # Whatever happened, the links must still be watched.
-                log.exception("looking for dead links")
+        super().__init__(period)
 
     def look(self) -> list[str]:
         """One look; returns the links that it finds dead. Jobs whose trees need such a link get others."""

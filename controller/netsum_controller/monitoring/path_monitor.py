@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -19,6 +18,7 @@ from netsum_controller.jobs.transaction import open_clients, switches_of
 from netsum_controller.monitoring.blocked_paths import Blocked, BlockedPaths, Direction, PathState, may_be_mtu
 from netsum_controller.monitoring.collector import every_record
 from netsum_controller.monitoring.paths import OFTEN, Path
+from netsum_controller.monitoring.periodic import PeriodicWatcher
 from netsum_controller.monitoring.switch_monitor import DEAD_AFTER
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.planning.items import reached_by, switch_for
@@ -35,12 +35,14 @@ _REJECTED: Final = (*_DAMAGED, Outcome.MALFORMED, Outcome.NOT_MEMBER, Outcome.WR
 are shared, and those of a host at a port of its own."""
 
 
-class PathMonitor:
+class PathMonitor(PeriodicWatcher):
     """Looks, in a thread of its own, at jobs whose members report that they wait, until closed. It is primary on their switches
     while it reads counters and the records of the blocks that are waited for. With ``period`` 0 it looks when it is told to.
 
     A job leaves its switch, as if that were dead, if a path between one of its ranks and the switch has been blocked for
     ``blocked_after`` seconds (:mod:`netsum_controller.monitoring.blocked_paths`). Its members reach each other by TCP."""
+
+    looks_for = "blocked paths"
 
     def __init__(
         self,
@@ -50,30 +52,11 @@ class PathMonitor:
         blocked_after: float = DEAD_AFTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._context, self._period, self._clock = context, period, clock
+        self._context, self._clock = context, clock
         self._paths = BlockedPaths(blocked_after)
         self._looked: dict[tuple[int, int], float] = {}
         """By epoch and rank, when it had made the last report that was looked at."""
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="netsum-paths", daemon=True)
-        if period > 0:
-            self._thread.start()
-
-    def close(self) -> None:
-        """End the thread; if it is moving a job, it finishes first."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._period):
-            try:
-                self.look()
-            except ControllerError as error:
-                log.info("looking for blocked paths: %s", error)
-            except Exception:
-                # Whatever happened, the paths must still be watched.
-                log.exception("looking for blocked paths")
+        super().__init__(period)
 
     def look(self) -> list[Migration]:
         """One look; returns the moves that it has made."""
