@@ -11,12 +11,12 @@ import struct
 from ipaddress import AddressValueError, IPv4Address, IPv4Interface
 from typing import Final
 
-from netsum.transports.interfaces import addresses, interface_of
+from netsum.transports.interfaces import addresses, interface_of, mtu_of_interface
 
 from netsum_testbed.errors import TestbedError
 
 # <linux/sockios.h>, <linux/if.h>, <linux/if_arp.h>
-_SIOCGIFFLAGS, _SIOCGIFNETMASK, _SIOCGIFMTU, _SIOCGIFHWADDR = 0x8913, 0x891B, 0x8921, 0x8927
+_SIOCGIFFLAGS, _SIOCGIFNETMASK, _SIOCGIFHWADDR = 0x8913, 0x891B, 0x8927
 _IFF_UP: Final = 1
 _ARPHRD_ETHER: Final = 1
 _REQUEST: Final = struct.Struct("16s24s")
@@ -48,8 +48,7 @@ def check_raw_interface(interface: str, address: str) -> int:
                 f"must not answer for the switch"
             )
         _check_network(interface, own, _networks(sock, interface))
-        (mtu,) = struct.unpack_from("i", _ioctl(sock, _SIOCGIFMTU, interface))
-    return int(mtu)
+        return mtu_of_interface(sock, interface)
 
 
 def _host_address(address: str) -> IPv4Address:

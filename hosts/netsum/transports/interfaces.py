@@ -45,6 +45,11 @@ def mtu_of(address: str) -> int:
         name = interface_of(sock, address)
         if name is None:
             raise OSError(f"no interface of this host has the address {address}")
-        answer = fcntl.ioctl(sock, _SIOCGIFMTU, struct.pack("16si12x", name.encode(), 0))
-        (mtu,) = struct.unpack_from("i", answer, _NAME_BYTES)
-        return int(mtu)
+        return mtu_of_interface(sock, name)
+
+
+def mtu_of_interface(sock: socket.socket, name: str) -> int:
+    """The MTU of the interface of this name, bytes of an IP packet. Raises OSError."""
+    answer = fcntl.ioctl(sock, _SIOCGIFMTU, struct.pack("16si12x", name.encode(), 0))
+    (mtu,) = struct.unpack_from("i", answer, _NAME_BYTES)
+    return int(mtu)
