@@ -6,7 +6,7 @@ import click
 from netsum_testbed.interrupts import end_on_signals
 
 from netsum_bench.algorithms import algorithms
-from netsum_bench.collective_command import collectives
+from netsum_bench.collective_command import COLLECTIVES
 from netsum_bench.compare import compare
 from netsum_bench.host import host
 from netsum_bench.links import bench_links
@@ -20,5 +20,5 @@ def bench() -> None:
     end_on_signals()
 
 
-for _command in (*collectives(), compare, algorithms, switch, host, train, bench_links):
+for _command in (*COLLECTIVES, compare, algorithms, switch, host, train, bench_links):
     bench.add_command(_command)

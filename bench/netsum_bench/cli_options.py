@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,8 @@ def file_option(*names: str, text: str) -> Decorator:
     return click.option(*names, type=click.Path(dir_okay=False, path_type=Path), help=text)
 
 
-def algorithms_option(known: Sequence[str], default: str, text: str | None = None) -> Decorator:
-    """``--algorithms``: some of the ``known`` ones, each once."""
+def names_option(name: str, known: Collection[str], text: str | None = None, variable: str | None = None) -> Decorator:
+    """An option for some of the ``known`` names, each once: all of them, unless it is given."""
 
     def read(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
         names = tuple(text.split(","))
@@ -52,7 +52,8 @@ def algorithms_option(known: Sequence[str], default: str, text: str | None = Non
             raise click.BadParameter(f"{text!r} is not a list of some of {','.join(known)}")
         return names
 
-    return click.option("--algorithms", callback=read, default=default, show_default=True, help=text)
+    words = [name, *([variable] if variable else [])]
+    return click.option(*words, callback=read, default=",".join(known), show_default=True, help=text)
 
 
 def require_root(why: str, instead: str = "one of the other benches") -> None:

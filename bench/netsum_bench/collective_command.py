@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from netsum.cli.tables import table_console
 from netsum.text import counted
+from netsum.user_state import write_json
 from netsum_controller.config.topologies import star
 from netsum_testbed.checking import Decorator, count_option, list_option, names_of
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import fabric_of
 from rich.console import Console
-from rich.status import Status
 
 from netsum_bench import nccl_json
 from netsum_bench.cli_options import every_switch, file_option, print_figures, read_size, sizes_option
-from netsum_bench.collectives import (
-    OPERATIONS,
-    REDUCTIONS,
-    Calls,
-    Line,
-    collective_table,
-    straggler_note,
-    time_collective,
-)
+from netsum_bench.collectives import OPERATIONS, REDUCTIONS
+from netsum_bench.harness import Calls, Places, results_table, time_collective
 
-SIZES: Final = "4K,64K,1M,4M"
-ITERATIONS: Final = 5
-MOST_WORKERS: Final = 8
 _STEP: Final = 1 << 20
 
 
@@ -56,14 +47,14 @@ def _options(name: str) -> list[Decorator]:
     size: dict[str, Any] = {"callback": read_size, "metavar": "SIZE"}
     options = [
         every_switch,
-        sizes_option(SIZES, "of arrays; or -b, -e and -f"),
+        sizes_option("4K,64K,1M,4M", "of arrays; or -b, -e and -f"),
         click.option("--minbytes", "-b", **size, help="the smallest size"),
         click.option("--maxbytes", "-e", **size, help="the largest size [default: -b]"),
         click.option("--stepbytes", "-i", **size, help="from one size to the next [default: 1M]"),
         click.option("--stepfactor", "-f", type=click.IntRange(2), help="from one size to the next, instead of -i"),
         click.option("--dtype", "-d", type=click.Choice(list(nccl_json.TYPES)), default="float32", show_default=True),
-        list_option("--workers", int, 1, MOST_WORKERS, "4", "ranks, each on its own host; several are compared"),
-        count_option("--iterations", "--iters", "-n", default=ITERATIONS, text="timed calls of each size"),
+        list_option("--workers", int, 1, 8, "4", "ranks, each on its own host; several are compared"),
+        count_option("--iterations", "--iters", "-n", default=5, text="timed calls of each size"),
         count_option("--warmup", "-w", default=1, text="calls of each size before them", least=0),
         click.option("--check", "-c", type=click.IntRange(0), help="how many calls are checked [default: all]"),
         list_option("--loss", float, 0, 0.5, None, "share of packets that each host loses; several are compared"),
@@ -81,132 +72,108 @@ def _options(name: str) -> list[Decorator]:
     return options
 
 
-def collectives() -> list[click.Command]:
-    """A command for each collective."""
-    return [_command(name) for name in OPERATIONS]
-
-
 def _command(name: str) -> click.Command:
     def run(**given: Any) -> None:
-        bench_collective(BenchRequest.read(name, **given))
+        bench_collective(name, **given)
 
     for option in reversed(_options(name)):
         run = option(run)
     return click.command(name, help=f"Time whole calls of {name}, end to end, as nccl-tests does.")(run)
 
 
-@dataclass(frozen=True)
-class BenchRequest:
-    """The request: the first run, and the runs to compare it with."""
-
-    names: Sequence[str]
-    calls: Calls
-    workers: Sequence[int]
-    losses: Sequence[float]
-    rate_mbps: int | None
-    file: Path | None
-
-    @classmethod
-    def read(
-        cls,
-        operation: str,
-        switch: str,
-        sizes: tuple[int, ...],
-        workers: tuple[int, ...],
-        loss: tuple[float, ...],
-        **given: Any,
-    ) -> BenchRequest:
-        """Raises a UsageError for options that do not go together."""
-        begin, end, step, factor = (given.pop(f"{name}") for name in ("minbytes", "maxbytes", "stepbytes", "stepfactor"))
-        if begin is not None:
-            sizes = scan(begin, end, step, factor)
-        elif (end, step, factor) != (None, None, None):
-            raise click.UsageError("-e, -i and -f need -b, the smallest size")
-        own = {name: given.pop(name) for name in ("rate_mbps", "file")}
-        calls = Calls(sizes, workers=workers[0], operation=operation, loss=loss[0] if loss else None, **given)
-        if calls.root >= min(workers):
-            raise click.UsageError(f"--root {calls.root} is not a rank of {counted(min(workers), 'worker')}")
-        if calls.redop == "avg" and calls.dtype.startswith("int"):
-            raise click.UsageError(f"--op avg is for floats, not for {calls.dtype}")
-        return cls(names_of(switch), calls, workers, loss, **own)
-
-    def runs(self) -> list[Calls]:
-        """The first run, then those with other numbers of workers, then those with other losses."""
-        calls = self.calls
-        return [
-            calls,
-            *(replace(calls, workers=workers) for workers in self.workers[1:]),
-            *(replace(calls, loss=loss) for loss in self.losses[1:]),
-        ]
+COLLECTIVES: Final = [_command(name) for name in OPERATIONS]
+"""A command for each."""
 
 
-@dataclass(frozen=True)
-class BenchRun:
-    """The lines of one switch, number of workers and loss."""
+def runs_of(
+    operation: str, sizes: tuple[int, ...], workers: tuple[int, ...], loss: tuple[float, ...], **given: Any
+) -> list[Calls]:
+    """The first run, then those with other numbers of workers, then those with other losses. Raises a UsageError for options that
+    do not go together."""
+    begin, end, step, factor = (given.pop(name) for name in ("minbytes", "maxbytes", "stepbytes", "stepfactor"))
+    if begin is not None:
+        sizes = scan(begin, end, step, factor)
+    elif (end, step, factor) != (None, None, None):
+        raise click.UsageError("-e, -i and -f need -b, the smallest size")
+    calls = Calls(sizes, workers=workers[0], operation=operation, loss=loss[0] if loss else None, **given)
+    if calls.root >= min(workers):
+        raise click.UsageError(f"--root {calls.root} is not a rank of {counted(min(workers), 'worker')}")
+    if calls.redop == "avg" and calls.dtype.startswith("int"):
+        raise click.UsageError(f"--op avg is for floats, not for {calls.dtype}")
+    return [
+        calls,
+        *(replace(calls, workers=number) for number in workers[1:]),
+        *(replace(calls, loss=share) for share in loss[1:]),
+    ]
 
-    switch: str
-    workers: int
-    loss: float | None
-    lines: Sequence[Line]
 
-    def to_dict(self) -> dict[str, Any]:
-        lines = [line.to_dict() for line in self.lines]
-        return {"switch": self.switch, "workers": self.workers, "loss": self.loss or 0.0, "lines": lines}
-
-
-def bench_collective(request: BenchRequest) -> None:
+def bench_collective(operation: str, switch: str, rate_mbps: int | None, file: Path | None, **given: Any) -> None:
     """Measure, show the results, and print the line of JSON."""
-    if request.file is not None and not request.file.parent.is_dir():
-        raise TestbedError(f"there is no folder {request.file.parent} to write {request.file.name} into")
-    started = _now()
-    runs: list[BenchRun] = []
-    for name in request.names:
-        for calls in request.runs():
-            run = BenchRun(name, calls.workers, calls.loss, _measure(name, calls, request.rate_mbps))
-            _show(run, calls)
-            runs.append(run)
-    first = runs[:: len(request.runs())]
-    if request.file is not None:
-        hosts = list(star(request.calls.workers).hosts)
-        lines = {run.switch: run.lines for run in first}
-        nccl_json.write(request.file, nccl_json.document(request.calls, lines, hosts, started, _now()))
-    about: dict[str, Any] = {
-        "collective": request.calls.operation,
-        "workers": request.calls.workers,
-        "dtype": request.calls.dtype,
-    }
-    if request.rate_mbps is not None:
-        about["rate_mbps"] = request.rate_mbps
-    if len(runs) > len(first):
-        about["runs"] = [run.to_dict() for run in runs]
-    print_figures({run.switch: run.to_dict()["lines"] for run in first}, about)
+    if file is not None and not file.parent.is_dir():
+        raise TestbedError(f"there is no folder {file.parent} to write {file.name} into")
+    runs, started = runs_of(operation, **given), _now()
+    made: list[dict[str, Any]] = []
+    first: dict[str, list[Places]] = {}
+    for name in names_of(switch):
+        for calls in runs:
+            sizes = _measure(name, calls, rate_mbps)
+            first.setdefault(name, sizes)
+            title = f"{operation} of {calls.dtype}, {name} switch"
+            title += f", {calls.loss:.2%} of packets lost each way" if calls.loss else ""
+            where = ("out of place", "in place")
+            rows = [(label, each) for places in sizes for label, each in zip(where, places, strict=True)]
+            table_console().print(results_table(title, "", rows))
+            click.echo(straggler_note(sizes))
+            lines = [figures(places) for places in sizes]
+            made.append({"switch": name, "workers": calls.workers, "loss": calls.loss or 0.0, "lines": lines})
+    calls = runs[0]
+    if file is not None:
+        write_json(file, nccl_json.document(calls, first, list(star(calls.workers).hosts), started, _now()))
+    about: dict[str, Any] = {"collective": operation, "workers": calls.workers, "dtype": calls.dtype}
+    if rate_mbps is not None:
+        about["rate_mbps"] = rate_mbps
+    if len(runs) > 1:
+        about["runs"] = made
+    print_figures({name: [figures(places) for places in sizes] for name, sizes in first.items()}, about)
 
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _show(run: BenchRun, calls: Calls) -> None:
-    title = f"{calls.operation} of {calls.dtype}, {counted(run.workers, 'worker')}, {run.switch} switch"
-    click.echo(title + (f", {run.loss:.2%} of packets lost each way" if run.loss else ""))
-    click.echo(collective_table(run.lines))
-    click.echo(straggler_note(run.lines))
-    for line in run.lines:
-        share = line.link_share(0)
-        if share is not None:
-            click.echo(f"{line.size} bytes: {share:.1%} of what the link carries ({line.link[0]} bytes on it)")
+def figures(places: Places) -> dict[str, Any]:
+    """The figures of one size for programs: each is a list, by place."""
+    found: dict[str, Any] = {
+        "size": places[0].size,
+        "time_us": [round(each.seconds * 1e6, 1) for each in places],
+        "algbw_GBps": [round(each.algbw, 6) for each in places],
+        "busbw_GBps": [round(each.busbw, 6) for each in places],
+        "wrong": [each.wrong for each in places],
+        "sent_bytes": [each.most("sent") for each in places],
+        "p50_us": [round(each.percentile(50) * 1e6, 1) for each in places],
+        "p99_us": [round(each.percentile(99) * 1e6, 1) for each in places],
+        "late_us": [[round(seconds * 1e6, 1) for seconds in each.late] for each in places],
+        "link_bytes": [each.link_bytes for each in places],
+    }
+    if places[0].rate_mbps is not None:
+        found["link_share"] = [round(each.link_share or 0.0, 4) for each in places]
+    return found
 
 
-def _measure(name: str, calls: Calls, rate_mbps: int | None) -> list[Line]:
+def straggler_note(sizes: Sequence[Places]) -> str:
+    """Which rank begins last most often, and how late."""
+    found = [each.straggler for places in sizes for each in places]
+    ranks = [rank for rank, _ in found]
+    rank = statistics.mode(ranks)
+    late = max(seconds for each, seconds in found if each == rank)
+    return f"rank {rank} began last at {ranks.count(rank)} of {len(ranks)} sizes and places, by up to {late * 1e6:.0f} us"
+
+
+def _measure(name: str, calls: Calls, rate_mbps: int | None) -> list[Places]:
     topology = star(calls.workers, rate_mbps=rate_mbps)
     with Console().status(f"{name}: starting") as status, fabric_of(topology, name) as fabric:
-        return _time_on(fabric, calls, status)
-
-
-def _time_on(fabric: Fabric, calls: Calls, status: Status) -> list[Line]:
-    lines: list[Line] = []
-    status.update(f"{fabric.switch}: {calls.sizes[0]} bytes")
-    for line, following in zip(time_collective(fabric, calls), [*calls.sizes[1:], 0], strict=True):
-        lines.append(line)
-        status.update(f"{fabric.switch}: {following} bytes")
-    return lines
+        found = []
+        for places in time_collective(fabric, calls):
+            found.append(places)
+            status.update(f"{name}: {places[0].size} bytes are timed")
+        return found

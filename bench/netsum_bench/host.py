@@ -8,52 +8,40 @@ from __future__ import annotations
 
 import socket
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import click
 import numpy as np
 from netsum.cli.tables import make_table, table_console
-from netsum.descriptor import SWITCH
 from netsum.transports.mmsg import MessageArray
-from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology
-from netsum_testbed.checking import comma, count_option, list_option, names_of
+from netsum_testbed.checking import count_option, list_option, names_of
 from netsum_testbed.fabrics import NamespaceFabric
 from netsum_testbed.links import FRAME_BYTES
-from netsum_testbed.netns import NetworkNamespace, run_command
-from netsum_testbed.processes import Child, said_by
+from netsum_testbed.netns import run_command
 
-from netsum_bench.cli_options import every_switch, print_figures, require_root, sizes_option
+from netsum_bench.cli_options import every_switch, print_figures, require_root, size_option
+from netsum_bench.harness import Calls, Measured, time_collective
+from netsum_bench.traffic_generator import bare_wires, open_wire
 
 TRANSPORTS: Final = ("packet", "udp")
 FIGURES: Final = ("us_per_block", "small_call_us", "MBps")
-MOST: Final = 8
-"""Ranks of a job."""
+SMALL: Final = 4096
+"""Bytes of a small call."""
+SMALL_CALLS: Final = 20
+"""Small calls for each large one."""
 _BATCH: Final = 32
 _ROUNDS: Final = 400
-_ETH_P_ALL: Final = 3
 
 
-@dataclass(frozen=True)
-class HostPlan:
-    """``turns`` times ``calls`` allreduces of ``size`` bytes of float32, and many small ones, with each number of workers."""
-
-    workers: Sequence[int] = (1, 2, 4, 8)
-    size: int = 4 << 20
-    calls: int = 5
-    turns: int = 5
-
-
-@dataclass(frozen=True)
-class HostFigures:
-    """Medians over ranks and turns of one job."""
+class HostFigures(NamedTuple):
+    """Medians over ranks and calls of one job. The processor time is that of a rank's process, the kernel's part included;
+    MB/s are those of the array."""
 
     switch: str
     transport: str
@@ -98,53 +86,44 @@ class HostFabric(NamespaceFabric):
     def client_link(self, host: str) -> Mapping[str, str]:
         return {"kind": "udp"} if host in self._own else super().client_link(host)
 
-    @contextmanager
-    def ranks(self, transport: str, workers: int, command: Sequence[str]) -> Iterator[list[Child]]:
-        """A job's ranks as processes, over this transport."""
-        hosts = self.hosts_of(transport)[:workers]
-        job = self.create_job(JobSpec(name=f"{transport}{workers}", members=tuple(hosts), algorithm=SWITCH))
-        ranks = self.spawn_ranks(job, command, name=f"{job.name}.")
-        try:
-            yield ranks
-        finally:
-            for child in ranks:
-                child.stop()
-            self.delete_job(job.name)
+    def time(self, transport: str, calls: Calls) -> Measured:
+        """Time calls of one size over this transport."""
+        ((measured,),) = time_collective(self, calls, self.hosts_of(transport))
+        return measured
 
 
-def measure_hosts(switch: str, plan: HostPlan, say: Callable[[str], None]) -> Iterator[HostFigures]:
+def measure_hosts(
+    switch: str, workers: Sequence[int], size: int, calls: int, say: Callable[[str], None]
+) -> Iterator[HostFigures]:
     """Time every number of workers over every transport; ``say`` is told what is being timed. Needs root."""
-    command = [sys.executable, "-m", "netsum_bench.host_rank", *map(str, (plan.size, plan.calls, plan.turns))]
-    with HostFabric(star(2 * max(plan.workers)), switch) as fabric:
-        for workers in plan.workers:
+    with HostFabric(star(2 * max(workers)), switch) as fabric:
+        for number in workers:
+            large = Calls((size,), "float32", number, calls, in_place=(False,), check=1)
+            small = replace(large, sizes=(SMALL,), iterations=calls * SMALL_CALLS, scale="predicted", warmup=3)
             for transport in TRANSPORTS:
-                say(f"{switch}: {workers} over {transport}")
-                with fabric.ranks(transport, workers, command) as ranks:
-                    yield HostFigures(switch, transport, workers, **_medians(ranks))
+                say(f"{switch}: {number} over {transport}")
+                one, other = (fabric.time(transport, each) for each in (large, small))
+                yield HostFigures(
+                    switch=switch,
+                    transport=transport,
+                    workers=number,
+                    us_per_block=round(_median_cpu_us(one) / one.most("blocks"), 1),
+                    small_call_us=round(_median_cpu_us(other), 1),
+                    MBps=round(one.size / one.seconds / 1e6, 1),
+                    wrong=one.wrong + other.wrong,
+                )
 
 
-def _medians(ranks: Sequence[Child]) -> dict[str, Any]:
-    found = said_by(ranks)
-    for rank in ranks:
-        rank.wait()
-    medians = {name: round(statistics.median(each for of in found for each in of[name]), 1) for name in FIGURES}
-    return {**medians, "wrong": sum(of["wrong"] for of in found)}
+def _median_cpu_us(measured: Measured) -> float:
+    """Processor time of a call."""
+    return statistics.median(seconds for timing in measured.timings for seconds in timing.cpu) * 1e6
 
 
 def kernel_us(transport: str) -> float:
     """Processor microseconds of the kernel to send a frame and to receive one, many by a system call. Needs root."""
-    with ExitStack() as undo:
-        if transport == "udp":
-            there = undo.enter_context(closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
-            here = undo.enter_context(closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
-            there.bind(("127.0.0.1", 0))
-            here.connect(there.getsockname())
-        else:
-            namespace = undo.enter_context(closing(NetworkNamespace([("one", "other")], 9500)))
-            here, there = (namespace.call(partial(_raw, end)) for end in ("one", "other"))
-            undo.callback(here.close)
-            undo.callback(there.close)
-        there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    with bare_wires(rootless=transport == "udp", number=1) as wires, ExitStack() as undo:
+        here = undo.enter_context(wires.inside(lambda: open_wire(wires.ends[0], 0)))
+        there = undo.enter_context(wires.inside(lambda: open_wire(wires.hosts[0])))
         out = MessageArray(np.full((_BATCH, FRAME_BYTES), 2, np.uint8))
         into = MessageArray(np.zeros((_BATCH, FRAME_BYTES), np.uint8))
         frames, busy = 0, time.thread_time()
@@ -152,12 +131,6 @@ def kernel_us(transport: str) -> float:
             out.send_all(here, _BATCH)
             frames += into.receive(there, socket.MSG_DONTWAIT)
         return (time.thread_time() - busy) / frames * 1e6
-
-
-def _raw(interface: str) -> socket.socket:
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    sock.bind((interface, _ETH_P_ALL if interface == "other" else 0))
-    return sock
 
 
 def host_table(figures: Sequence[HostFigures], kernel: dict[str, float]) -> Any:
@@ -185,21 +158,20 @@ def host_json(figures: Sequence[HostFigures], kernel: dict[str, float]) -> dict[
 
 @click.command()
 @every_switch
-@list_option("--workers", int, 1, MOST, comma(HostPlan.workers), "ranks")
-@sizes_option("4M", "of the array; the first counts")
-@count_option("--calls", default=HostPlan.calls, text="of a turn")
-@count_option("--turns", default=HostPlan.turns, text="of everything")
-def host(switch: str, sizes: Sequence[int], **given: Any) -> None:
+@list_option("--workers", int, 1, 8, "1,2,4,8", "ranks")
+@size_option("4M")
+@count_option("--calls", default=25, text="of an array of that size; there are twenty times as many small ones")
+def host(switch: str, workers: tuple[int, ...], size: int, calls: int) -> None:
     """Time what the library costs a host: processor time of a block and of a small call.
 
     Needs root: over raw frames, and over the kernel's UDP.
     """
     require_root("this bench makes network namespaces")
-    plan, console = HostPlan(size=sizes[0], **given), table_console()
+    console = table_console()
     found: list[HostFigures] = []
     with console.status("without a switch") as status:
         kernel = {transport: kernel_us(transport) for transport in TRANSPORTS}
         for name in names_of(switch):
-            found += measure_hosts(name, plan, status.update)
+            found += measure_hosts(name, workers, size, calls, status.update)
     console.print(host_table(found, kernel))
-    print_figures(host_json(found, kernel), {"size": plan.size})
+    print_figures(host_json(found, kernel), {"size": size})

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 from netsum.cli.tables import make_table, table_console
@@ -29,67 +29,39 @@ from rich.console import Console
 
 from netsum_bench.cli_options import file_option, print_figures
 
-# TCP streams between hosts of a fabric, as processes on them.
-
-
-@contextmanager
-def stream(fabric: Fabric, sender: str, receiver: str) -> Iterator[Callable[[], list[tuple[float, int]]]]:
-    """A TCP stream between two hosts, in progress; yields what ends it and tells when how much had arrived."""
-    address = str(fabric.topology.hosts[receiver].ip)
-    command = [sys.executable, "-m", "netsum_bench.stream", address]
-    there = fabric.spawn(receiver, command, name=f"to-{receiver}", piped=True)
-    try:
-        if there.stdout.readline() != "begun\n":
-            raise TestbedError(f"nothing receives TCP: {there.last_words(1)}")
-        here = fabric.spawn(sender, [*command, "send"], name=f"from-{sender}")
-
-        def arrived() -> list[tuple[float, int]]:
-            here.terminate()
-            found = [json.loads(line) for line in there.stdout]
-            return [(moment, total) for moment, total in found]
-
-        try:
-            while not there.stdout.readline():
-                time.sleep(0.1)
-            yield arrived
-        finally:
-            here.stop()
-    finally:
-        there.stop()
-
-
-# ``netsum bench links``: what each link of a testbed carries, in a file that `netsum plan` reads.
-#
-# Every host sends a TCP stream to another one, all at the same time, and every link counts the bytes of its frames.
-# Then each sends to the one after that, until each has sent to every other. A link's rate is the most that it has
-# carried in a turn: rounds of turns are repeated until one finds no link that is faster, since a busy machine holds
-# streams up.
-
-
 ROUNDS: Final = 5
 """At most."""
 FASTER: Final = 1.02
 """By less than this factor no link is faster: rates are written with two digits."""
 
 
-class Carried(NamedTuple):
-    """Bytes of frames that a link had carried at a moment of the monotonic clock."""
+@contextmanager
+def stream(fabric: Fabric, sender: str, receiver: str) -> Iterator[None]:
+    """A TCP stream between two hosts, each end a process, which carries bytes as long as the context lasts."""
+    command = [sys.executable, "-m", "netsum_bench.stream", str(fabric.topology.hosts[receiver].ip)]
+    with ExitStack() as undo:
+        there = fabric.spawn(receiver, command, name=f"to-{receiver}", piped=True)
+        undo.callback(there.stop)
+        if not there.stdout.readline():
+            raise TestbedError(f"nothing receives TCP: {there.last_words(1)}")
+        here = fabric.spawn(sender, [*command, "send"], name=f"from-{sender}")
+        undo.callback(here.stop)
+        if not there.stdout.readline():
+            raise TestbedError(f"nothing arrives by TCP: {here.last_words(1)}")
+        yield
 
-    nbytes: int
-    moment: float
 
-
-def read_links(fabric: Fabric) -> dict[Pair, Carried]:
-    """Bytes that each link has carried: by the counter of the port at which it comes in, on a switch the P4 program's, on a host
-    its interface's."""
-    found: dict[Pair, Carried] = {}
+def read_links(fabric: Fabric) -> dict[Pair, tuple[int, float]]:
+    """Bytes of frames that each link had carried at a moment of the monotonic clock: by the counter of the port at which it comes
+    in, on a switch the P4 program's, on a host its interface's."""
+    found: dict[Pair, tuple[int, float]] = {}
     topology, context = fabric.controller.topology, fabric.controller.context
     for switch in topology.switches:
         hosts = {host.port: name for name, host in topology.hosts_of(switch).items()}
         ends = hosts | {port: other.switch for port, other in topology.neighbors(switch).items()}
         with context.client(switch) as client:
             for port, counts in client.read_ports(ends).items():
-                found[ends[port], switch] = Carried(counts.bytes, time.monotonic())
+                found[ends[port], switch] = counts.bytes, time.monotonic()
     for name, host in topology.hosts.items():
         end, _ = fabric.link_ends(name)
         shown = subprocess.run(
@@ -97,7 +69,7 @@ def read_links(fabric: Fabric) -> dict[Pair, Carried]:
             check=True,
             capture_output=True,
         ).stdout
-        found[host.switch, name] = Carried(json.loads(shown)[0]["stats64"]["rx"]["bytes"], time.monotonic())
+        found[host.switch, name] = json.loads(shown)[0]["stats64"]["rx"]["bytes"], time.monotonic()
     return found
 
 
@@ -123,8 +95,8 @@ def _measure_round(fabric: Fabric, seconds: float, found: dict[Pair, float]) -> 
             before = read_links(fabric)
             time.sleep(seconds)
             after = read_links(fabric)
-        for link, (nbytes, moment) in before.items():
-            rate = (after[link].nbytes - nbytes) / (after[link].moment - moment)
+        for link, (nbytes, moment) in after.items():
+            rate = (nbytes - before[link][0]) / (moment - before[link][1])
             found[link] = max(found.get(link, 0.0), rate)
 
 

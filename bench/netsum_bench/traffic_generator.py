@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from netsum.descriptor import Descriptor
@@ -25,21 +25,21 @@ from netsum.transports.base import Packet
 from netsum.transports.mmsg import MessageArray
 from netsum.transports.sockets import enlarge_buffers, parse_address
 from netsum.wire.codec import Header, pack_header
-from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, Lane, Op
-from netsum_switch.ports import Port
-from netsum_switch.ports.packet import PacketPort
-from netsum_switch.ports.udp import UdpPort
+from netsum.wire.schema import CHUNK_BYTES, MAX_CHUNKS, UDP_PORT, Lane, Op
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.free_ports import hold_address
-from netsum_testbed.links import FRAME_BYTES
 from netsum_testbed.netns import NetworkNamespace
 
 BLOCK_ID_OFFSET: Final = 14 + 20 + 8 + 1
 """The position of block_id in a frame: behind Ethernet, IPv4, UDP and job_id."""
 
-_SOL_PACKET: Final = 263  # linux/socket.h and linux/if_packet.h; Python has no names for these two
+_SOL_PACKET: Final = 263  # linux/socket.h and linux/if_packet.h; Python has no names for these three
 _QDISC_BYPASS: Final = 20
+_IGNORE_OUTGOING: Final = 23
 _ETH_P_IP: Final = 0x0800
+ETH_P_ALL: Final = 3
+_LOST: Final = 2
+"""Seconds to wait for a reply before it counts as lost."""
 _WAIT_FOR_ONE: Final = 0x10000  # MSG_WAITFORONE
 _MOST_REPLIES: Final = 64
 _LONGEST: Final = 16384
@@ -71,11 +71,6 @@ class Blasted:
     switch_cpu: float
     generator_cpu: float
 
-    @property
-    def pps(self) -> float:
-        """Packets a second into the switch."""
-        return self.packets / self.seconds
-
 
 def process_cpu_seconds(pid: int) -> float:
     """CPU time of all threads of a process, from its CPU clock, which is finer than the ticks of /proc/PID/stat.
@@ -85,71 +80,56 @@ def process_cpu_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
+def open_wire(end: str, protocol: int = ETH_P_ALL) -> socket.socket:
+    """This end of a wire: an interface, for raw frames, of which those of the ``protocol`` are received (0: none); or
+    udp:HOST:PORT:PEER:PORT."""
+    if end.startswith("udp:"):
+        _, host, port, *peer = end.split(":")
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        enlarge_buffers(sock)
+        sock.bind((host, int(port)))
+        sock.connect(parse_address(":".join(peer)))
+        return sock
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sock.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
+    if protocol:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    else:
+        sock.setsockopt(_SOL_PACKET, _QDISC_BYPASS, 1)
+    sock.bind((end, protocol))
+    return sock
+
+
 class Blaster:
-    """Sends and receives on the hosts' wires.
+    """Sends and receives on the hosts' wires, whose ends are given in rank order, as :func:`open_wire` takes them. Must be made
+    in the network namespace that has the interfaces."""
 
-    ``senders``: a socket for each host, in rank order; ``receiver``: the first host's. They belong to this object then.
-    ``timeout``: seconds to wait for a reply before it counts as lost.
-    """
-
-    def __init__(self, senders: Sequence[socket.socket], receiver: socket.socket, *, timeout: float = 2.0) -> None:
-        self._senders = list(senders)
-        self._receiver = receiver
+    def __init__(self, ends: Sequence[str]) -> None:
+        with ExitStack() as undo:
+            self._senders = [undo.enter_context(open_wire(end, 0)) for end in ends]
+            self._receiver = self._senders[0]
+            if not ends[0].startswith("udp:"):
+                self._receiver = undo.enter_context(open_wire(ends[0], _ETH_P_IP))
+            undo.pop_all()
+        for sender in self._senders[1:]:  # what comes to the other hosts is not read: it should not fill memory
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         # The kernel's timeout: Python's would cost a poll(2) for each packet.
-        whole = int(timeout)
-        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, int((timeout - whole) * 1e6)))
+        self._receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _LOST, 0))
         self._replies = MessageArray(np.zeros((_MOST_REPLIES, _LONGEST), np.uint8))
-
-    @classmethod
-    def on_interfaces(cls, interfaces: Sequence[str]) -> Blaster:
-        """Raw frames on one interface for each host; must be made in the network namespace that has them."""
-        with ExitStack() as undo:
-            senders = []
-            for interface in interfaces:
-                sender = undo.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))  # 0: receives nothing
-                sender.setsockopt(_SOL_PACKET, _QDISC_BYPASS, 1)
-                sender.bind((interface, 0))
-                senders.append(sender)
-            receiver = undo.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
-            receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-            receiver.bind((interfaces[0], _ETH_P_IP))
-            undo.pop_all()
-        return cls(senders, receiver)
-
-    @classmethod
-    def on_datagrams(cls, wires: Sequence[tuple[str, str]]) -> Blaster:
-        """Frames in UDP datagrams: for each host its end of the wire and the switch's, both ``HOST:PORT``."""
-        with ExitStack() as undo:
-            senders: list[socket.socket] = []
-            for ours, theirs in wires:
-                sender = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-                # What comes to the hosts behind the first is not read: it should not fill memory.
-                enlarge_buffers(sender)
-                if senders:
-                    sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-                sender.bind(parse_address(ours))
-                sender.connect(parse_address(theirs))
-                senders.append(sender)
-            undo.pop_all()
-        return cls(senders, senders[0])
 
     def close(self) -> None:
         for sender in self._senders:
             sender.close()
         self._receiver.close()
 
-    def drain(self) -> None:
-        """Discard replies left by an earlier run."""
-        with suppress(BlockingIOError):
-            while True:
-                self._replies.receive(self._receiver, socket.MSG_DONTWAIT)
-
     def run(self, load: Load, rounds: int, window: int, *, first_block: int, switch_pid: int) -> Blasted:
         """Send ``rounds`` rounds, at most ``window`` of them in flight, with block ids from ``first_block`` on.
 
         Raises :class:`LostError` if a reply does not come, :class:`WrongReplyError` if the last one is not the load's.
         """
-        self.drain()
+        with suppress(BlockingIOError):
+            while True:  # replies that an earlier run has left
+                self._replies.receive(self._receiver, socket.MSG_DONTWAIT)
         frames = [np.tile(np.frombuffer(frame, np.uint8), (window, 1)) for frame in load.frames]
         pairs = [(sender, MessageArray(each)) for sender, each in zip(self._senders, frames, strict=True)]
         blocks = np.arange(first_block, first_block + rounds, dtype=np.uint64).astype(">u4").view(np.uint8)
@@ -206,35 +186,26 @@ def contribution(descriptor: Descriptor, offset: int, payload: bytes, **changes:
     return pack_header(Header(**{**fields, **changes})), payload
 
 
-def _payloads(workers: int) -> tuple[list[bytes], bytes]:
-    """A random payload for each worker, small enough that no lane of their sum wraps, and that sum."""
-    lanes = np.random.default_rng(0).integers(0, (1 << 32) // workers, (workers, LANES), dtype=np.uint64)
-    return [lane.astype(">u4").tobytes() for lane in lanes], lanes.sum(axis=0).astype(">u4").tobytes()
-
-
-def _packet(descriptor: Descriptor, payload: bytes) -> bytes:
-    return b"".join(contribution(descriptor, 0, payload))
-
-
 def aggregate_load(descriptors: Sequence[Descriptor]) -> Load:
-    """Contributions of 1024 32-bit lanes (4096 bytes) from every member; the reply is their sum."""
-    payloads, total = _payloads(len(descriptors))
-    frames = tuple(
-        bytearray(FrameFormat.of(descriptor).prefix(HEADER_BYTES + PAYLOAD_BYTES) + _packet(descriptor, payload))
-        for descriptor, payload in zip(descriptors, payloads, strict=True)
-    )
-    return Load("aggregate", frames, total)
-
-
-def forward_load(descriptors: Sequence[Descriptor], frame_bytes: int = FRAME_BYTES) -> Load:
-    """The same packets, cut to a size, as plain UDP from each host to the next one; the first host gets the last one's."""
-    payloads, _ = _payloads(len(descriptors))
+    """Contributions of 1024 32-bit lanes (4096 bytes) from every member, so small that no lane of their sum wraps; the reply is
+    that sum."""
+    workers = len(descriptors)
+    lanes = np.random.default_rng(0).integers(0, (1 << 32) // workers, (workers, LANES), dtype=np.uint64)
     frames = []
-    for index, (descriptor, payload) in enumerate(zip(descriptors, payloads, strict=True)):
-        here, there = descriptor.host, descriptors[(index + 1) % len(descriptors)].host
+    for descriptor, lane in zip(descriptors, lanes, strict=True):
+        packet = b"".join(contribution(descriptor, 0, lane.astype(">u4").tobytes()))
+        frames.append(bytearray(FrameFormat.of(descriptor).prefix(len(packet)) + packet))
+    return Load("aggregate", tuple(frames), lanes.sum(axis=0).astype(">u4").tobytes())
+
+
+def forward_load(descriptors: Sequence[Descriptor], frame_bytes: int) -> Load:
+    """Plain UDP from each host to the next one; the first host gets the last one's."""
+    random, frames = np.random.default_rng(0), []
+    for one, other in zip(descriptors, [*descriptors[1:], descriptors[0]], strict=True):
+        here, there = one.host, other.host
         form = FrameFormat((here.mac, here.ip, here.udp_port), (there.mac, there.ip, PLAIN_PORT))
-        data = _packet(descriptor, payload)[: frame_bytes - PREFIX_BYTES]
-        frames.append(bytearray(form.prefix(len(data)) + data))
+        size = frame_bytes - PREFIX_BYTES
+        frames.append(bytearray(form.prefix(size) + random.bytes(size)))
     return Load("forward", tuple(frames), bytes(frames[-1][BLOCK_ID_OFFSET + 4 :]))
 
 
@@ -256,36 +227,28 @@ MTU: Final = 9500
 @dataclass(frozen=True)
 class Wires:
     """``ends``: the switch's, as its ``-i`` takes them behind PORT@; ``prefix``: what precedes the command line of a process that
-    opens them; ``blaster`` and ``ports`` open the hosts' ends, for a generator or one by one."""
+    opens them; ``hosts``: the other ends, to be opened by a function that is called ``inside``."""
 
     ends: Sequence[str]
-    prefix: Sequence[str]
-    blaster: Callable[[], Blaster]
-    ports: Callable[[], list[Port]]
+    hosts: Sequence[str]
+    prefix: Sequence[str] = ()
+    inside: Callable[[Callable[[], Any]], Any] = lambda function: function()
+
+    def blaster(self) -> Blaster:
+        """A generator for all hosts."""
+        made: Blaster = self.inside(lambda: Blaster(self.hosts))
+        return made
 
 
 @contextmanager
 def bare_wires(rootless: bool, number: int = HOSTS) -> Iterator[Wires]:
     """``number`` pairs of interfaces in a namespace, which needs root, or of UDP sockets."""
-    with ExitStack() as undo:
-        if rootless:
-            with ExitStack() as held:  # until all are known, so that none is taken twice
-                pairs = [(hold_address(held), hold_address(held)) for _ in range(number)]
-            ends = [f"udp:{ours}:{theirs}" for ours, theirs in pairs]
-            yield Wires(
-                ends,
-                (),
-                lambda: Blaster.on_datagrams([(theirs, ours) for ours, theirs in pairs]),
-                lambda: [UdpPort(at, parse_address(theirs), parse_address(ours)) for at, (ours, theirs) in enumerate(pairs)],
-            )
-            return
-        links = [(f"s{at}", f"h{at}") for at in range(number)]
-        namespace = undo.enter_context(closing(NetworkNamespace(links, MTU)))
-        prefix = ("ip", "netns", "exec", namespace.name)
-        hosts = [host for _, host in links]
-        yield Wires(
-            [switch for switch, _ in links],
-            prefix,
-            lambda: namespace.call(lambda: Blaster.on_interfaces(hosts)),
-            lambda: namespace.call(lambda: [PacketPort(at, host) for at, host in enumerate(hosts)]),
-        )
+    if rootless:
+        with ExitStack() as held:  # until all are known, so that none is taken twice
+            pairs = [(hold_address(held), hold_address(held)) for _ in range(number)]
+        yield Wires([f"udp:{ours}:{theirs}" for ours, theirs in pairs], [f"udp:{theirs}:{ours}" for ours, theirs in pairs])
+        return
+    links = [(f"s{at}", f"h{at}") for at in range(number)]
+    with closing(NetworkNamespace(links, MTU)) as namespace:
+        ends, hosts = zip(*links, strict=True)
+        yield Wires(ends, hosts, ("ip", "netns", "exec", namespace.name), namespace.call)

@@ -1,4 +1,4 @@
-"""The ranks of a measured training, as processes with torch's environment."""
+"""``netsum bench train``: DistributedDataParallel on netsum and on Gloo, in one run, on each switch and at each link rate."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from netsum.descriptor import SWITCH
 from netsum.extras import advice
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
-from netsum_controller.state.model import Job
-from netsum_testbed.checking import count_option, list_option, names_of
+from netsum_testbed.checking import amount_option, count_option, list_option, names_of
 from netsum_testbed.commands import open_topology, without_mininet
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
@@ -24,35 +23,10 @@ from netsum_testbed.launch import fabric_programs
 from rich.table import Table
 
 from netsum_bench.cli_options import every_switch, print_figures
-from netsum_bench.compare_rank import BRIDGE, GLOOS
+from netsum_bench.harness import BRIDGE, GLOOS
 
 ENDS: Final = 300.0
 """Seconds within which a rank ends after another."""
-
-
-def found_by(fabric: Fabric, job: Job, module: str, words: Sequence[object]) -> Any:
-    """Run ``python -m MODULE WORDS...`` as every rank of the job, each on its own host; returns the JSON that rank 0
-    prints. A rank whose host is bridged has the interface in its environment. Raises TestbedError if a rank failed or does not
-    end."""
-    command = [sys.executable, "-m", module, *map(str, words)]
-    ranks = [
-        fabric.spawn(host, command, name=f"rank{rank}", environment={**program.environment, **_bridge(fabric, host)}, piped=True)
-        for rank, (host, program) in enumerate(zip(job.members, fabric_programs(fabric, job, ()), strict=True))
-    ]
-    line = ranks[0].stdout.readline()  # or nothing, if it fails; calls that wait for others' end in a while
-    failed = next((number for number, rank in enumerate(ranks) if rank.wait(ENDS)), None)
-    if failed is not None:
-        raise TestbedError(f"rank {failed} failed: {ranks[failed].last_words(1)}")
-    return json.loads(line)
-
-
-def _bridge(fabric: Fabric, host: str) -> Mapping[str, str]:
-    return {BRIDGE: f"{host}-eth1"} if getattr(fabric, "bridged", False) else {}
-
-
-# DistributedDataParallel on netsum and on Gloo, in one run: step times by link rate, and whether the replicas agree.
-
-
 BACKENDS: Final = ("netsum", *GLOOS)
 
 
@@ -68,11 +42,22 @@ class Training:
     bucket_mib: float = 0.25
 
     def run(self, fabric: Fabric) -> dict[str, Any]:
-        """Train on a fabric, every rank a process on its own host; returns the figures."""
+        """Train on a fabric, every rank a process on its own host; returns the figures. Raises TestbedError if a rank failed or
+        does not end."""
         members = tuple(fabric.topology.hosts)[: self.workers]
         job = fabric.create_job(JobSpec(name="bench", members=members, algorithm=SWITCH))
-        words = (self.steps, self.width, self.batch, self.bucket_mib)
-        found: dict[str, Any] = found_by(fabric, job, "netsum_bench.train_rank", words)
+        words = map(str, (self.steps, self.width, self.batch, self.bucket_mib))
+        command = [sys.executable, "-m", "netsum_bench.train_rank", *words]
+        ranks = []
+        for rank, (host, program) in enumerate(zip(members, fabric_programs(fabric, job, ()), strict=True)):
+            bridge = {BRIDGE: f"{host}-eth1"} if getattr(fabric, "bridged", False) else {}
+            environment = {**program.environment, **bridge}
+            ranks.append(fabric.spawn(host, command, name=f"rank{rank}", environment=environment, piped=True))
+        line = ranks[0].stdout.readline()  # or nothing, if it fails; calls that wait for others' end in a while
+        failed = next((number for number, rank in enumerate(ranks) if rank.wait(ENDS)), None)
+        if failed is not None:
+            raise TestbedError(f"rank {failed} failed: {ranks[failed].last_words(1)}")
+        found: dict[str, Any] = json.loads(line)
         fabric.delete_job(job.name)
         return found
 
@@ -93,9 +78,6 @@ def training_table(switch: str, training: Training, runs: Mapping[int, Mapping[s
     return make_table(title, columns, rows)
 
 
-# ``netsum bench train``: a training on netsum and on Gloo, on each switch and at each link rate.
-
-
 @click.command()
 @every_switch
 @list_option("--rates", int, 0, 1000, "0,100,1000", "of the links, Mbit/s; 0: unlimited, all that goes without root")
@@ -103,13 +85,7 @@ def training_table(switch: str, training: Training, runs: Mapping[int, Mapping[s
 @count_option("--steps", default=Training.steps, text="timed, of each training")
 @count_option("--width", default=Training.width, text="of the model's layers")
 @count_option("--batch", default=Training.batch, text="of each rank")
-@click.option(
-    "--bucket-mib",
-    type=click.FloatRange(0, min_open=True),
-    default=Training.bucket_mib,
-    show_default=True,
-    help="DDP's bucket_cap_mb",
-)
+@amount_option("--bucket-mib", default=Training.bucket_mib, text="DDP's bucket_cap_mb", above=True)
 def train(switch: str, rates: tuple[int, ...], **given: Any) -> None:
     """Train with DistributedDataParallel on netsum and on Gloo, in turns: step times, and what backward hides of the sums.
 

@@ -22,7 +22,7 @@ from torch import distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from netsum_bench.compare_rank import BRIDGE, GLOO, GLOO_BRIDGE
+from netsum_bench.harness import BRIDGE, GLOO, GLOO_BRIDGE
 
 PATIENCE: Final = timedelta(minutes=5)
 """For a call: a rank that is gone is noticed then."""

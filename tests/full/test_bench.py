@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from netsum.text import parse_size
 from netsum_bench.cli import bench
-from netsum_bench.collectives import Line
-from netsum_bench.devices import ADDER, AGGREGATE, Case, Rig, adder_rig
-from netsum_bench.switch import FORWARD, SwitchFigures, remarks
+from netsum_bench.harness import Calls, Measured, Timing
+from netsum_bench.switch import ADDER, AGGREGATE, FORWARD, Case, Rig, adder_rig, figures, remarks
 from netsum_bench.traffic_generator import HOSTS, LANES, Blasted, Load
 from netsum_bench.train import BACKENDS
 
@@ -21,13 +20,14 @@ from tests.full.commands import invoke
 @pytest.mark.root
 def test_a_contribution_is_measured_next_to_forwarding_and_a_bare_adder(switch: str) -> None:
     _, found = invoke(bench, f"switch --switch {switch} --repetitions 2 --run-seconds 0.05")
-    figures = found[switch]
-    assert min(figures["forward_pps_by_size"].values()) > 0
-    assert figures["forward_pps"] == figures["forward_pps_by_size"]["4178"]
-    assert figures["ratio"] == pytest.approx(figures["forward_pps"] / figures["aggregate_pps"], abs=0.01)
-    own_logic = 1 - figures["aggregate_pps"] / figures["bare_adder_pps"]
-    assert figures["own_logic_share"] == pytest.approx(own_logic, abs=0.02)
-    assert figures["cpu_us_per_packet"]["aggregate"] > 0
+    of = found[switch]
+    assert len(of["forward_pps_by_size"]) == 3
+    assert min(of["forward_pps_by_size"].values()) > 0
+    assert of["forward_pps"] == of["forward_pps_by_size"]["4178"]
+    assert of["ratio"] == pytest.approx(of["forward_pps"] / of["aggregate_pps"], abs=0.01)
+    own_logic = 1 - of["aggregate_pps"] / of["bare_adder_pps"]
+    assert of["own_logic_share"] == pytest.approx(own_logic, abs=0.02)
+    assert of["cpu_us_per_packet"]["aggregate"] > 0
     assert found["floor_pps"] > 0
 
 
@@ -51,7 +51,7 @@ def test_the_bare_adder_adds(switch: str) -> None:
 @pytest.mark.full
 @pytest.mark.root
 def test_what_a_block_costs_a_host_is_measured(switch: str) -> None:
-    _, found = invoke(bench, f"host --switch {switch} --workers 1,2 --sizes 64K --calls 1 --turns 1")
+    _, found = invoke(bench, f"host --switch {switch} --workers 1,2 --size 64K --calls 1")
     for transport in ("packet", "udp"):
         for figure in ("us_per_block", "small_call_us", "MBps"):
             assert set(found[figure][transport][switch]) == {"1", "2"}
@@ -60,37 +60,34 @@ def test_what_a_block_costs_a_host_is_measured(switch: str) -> None:
     assert found["wrong"] == 0
 
 
-def figures_of(switch: str, generator_cpu: float = 0.005) -> SwitchFigures:
-    """Of runs of 1000 packets: one that takes a bit less, and an outlier."""
+def cases_of(generator_cpu: float = 0.005) -> dict[str, Case]:
+    """Runs of 1000 packets: one that takes a bit less, and an outlier."""
 
     def measured(load: str, seconds: float, switch_cpu: float, generator_cpu: float) -> Case:
         runs = [Blasted(1000, seconds * factor, switch_cpu, generator_cpu) for factor in (1.0, 0.9, 4.0)]
-        return Case(switch, load, cast(Rig, None), 16, runs=runs)  # nothing is sent any more
+        return Case("x", load, cast(Rig, None), 16, runs=runs)  # nothing is sent any more
 
     forward, aggregate = measured(FORWARD, 0.02, 0.03, generator_cpu), measured(AGGREGATE, 0.05, 0.06, 0.005)
-    return SwitchFigures(switch, {FORWARD: forward, AGGREGATE: aggregate, ADDER: measured(ADDER, 0.04, 0.05, 0.005)})
+    return {FORWARD: forward, AGGREGATE: aggregate, ADDER: measured(ADDER, 0.04, 0.05, 0.005)}
 
 
 def test_figures_are_medians_and_an_outlier_does_not_count() -> None:
-    figures = figures_of("x")
-    assert figures.cases[FORWARD].pps == pytest.approx(50_000)
-    assert figures.ratio == pytest.approx(2.5)
-    assert figures.own_logic == pytest.approx(0.2)
-    assert figures.cases[AGGREGATE].cpu_us == pytest.approx(60)
+    found = figures(cases_of())
+    assert (found["forward_pps"], found["ratio"], found["own_logic_share"]) == (50_000, 2.5, 0.2)
+    assert found["cpu_us_per_packet"]["aggregate"] == pytest.approx(60)
 
 
 def test_a_generator_that_sets_the_pace_is_admitted() -> None:
-    idle, busy = figures_of("idle"), figures_of("busy", 0.019)
-    notes = remarks(idle.cases, [idle, busy])
+    notes = remarks(50_000, {"idle": figures(cases_of()), "busy": figures(cases_of(0.019))})
     assert not any(note.startswith("idle") for note in notes)
     assert any(note.startswith("busy: the generator was busy 95%") for note in notes)
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
-    line = Line(size=1 << 20, count=1 << 18, workers=4, seconds=(0.001, 0.002), wrong=(0, 0), sent=(0, 0))
-    assert line.algbw(0) == pytest.approx(1.048576)
-    assert line.busbw(0) == pytest.approx(1.572864)
-    assert line.busbw(1) == pytest.approx(0.786432)
+    calls = Calls((1 << 20,), "float32", 4, 1)
+    measured = Measured(calls, 1 << 20, [Timing(seconds=[seconds]) for seconds in (0.0005, 0.001, 0.0002, 0.0001)])
+    assert measured.algbw == pytest.approx(1.048576)
+    assert measured.busbw == pytest.approx(1.572864)
 
 
 @pytest.mark.parametrize(("text", "size"), [("4096", 4096), ("4K", 4096), ("1m", 1 << 20)])

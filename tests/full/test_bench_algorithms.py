@@ -9,18 +9,9 @@ import pytest
 from netsum.descriptor import HOST_ALGORITHMS
 from netsum.peers import selection
 from netsum.user_state import write_json
-from netsum_bench.algorithms import (
-    Timed,
-    batch_bytes,
-    choice_table,
-    descriptors,
-    fastest,
-    figures,
-    free_peers,
-    table,
-)
+from netsum_bench.algorithms import Timed, batch_bytes, choice_table, fastest, figures, marked
 from netsum_bench.cli import bench
-from netsum_bench.collectives import Line
+from netsum_bench.harness import Calls, Counts, Measured, Timing
 
 from tests.full.commands import invoke
 
@@ -29,7 +20,7 @@ from tests.full.commands import invoke
 def test_all_are_timed_beside_a_switch(switch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     file = tmp_path / "netsum" / selection.PLACE_TABLE
-    short = "--workers 3 --sizes 4,16K --iterations 2 --repetitions 1"
+    short = "--workers 3 --sizes 4,16K --iterations 2"
     said, found = invoke(bench, f"algorithms --switch {switch} {short}")
     assert f"wrote {file}\n" in said
     assert found == json.loads(file.read_text())
@@ -46,11 +37,13 @@ def test_all_are_timed_beside_a_switch(switch: str, tmp_path: Path, monkeypatch:
 
 
 def timed(microseconds: dict[tuple[int, str], list[float]], sizes: list[int]) -> Timed:
+    def measured(workers: int, size: int, time: float) -> Measured:
+        calls = Calls((size,), "float32", workers, 1)
+        return Measured(calls, size, [Timing(seconds=[time * 1e-6], counts=Counts(sent=2 * size))])
+
     return {
-        which: [
-            Line(size, size // 4, which[0], (time * 1e-6,), (0,), (2 * size,)) for size, time in zip(sizes, times, strict=True)
-        ]
-        for which, times in microseconds.items()
+        (workers, name): [measured(workers, size, time) for size, time in zip(sizes, times, strict=True)]
+        for (workers, name), times in microseconds.items()
     }
 
 
@@ -79,21 +72,13 @@ def test_an_array_is_sent_in_batches(size: int, batch: int) -> None:
 
 
 def test_the_table_marks_the_fastest_algorithm() -> None:
-    lines = table(timed(TIMES, SIZES)).splitlines()
-    marked = [line.split()[2] for line in lines if "*" in line]
-    assert marked == ["ring", "halving_doubling", "double_binary_tree", "halving_doubling", "ring"]
-    assert lines[-1].split() == ["2", "1048576", "embedded", "1", "1048.5760", "1048.5760", "2.00", "0"]
+    labels = [(label, measured.size) for label, measured in marked(timed(TIMES, SIZES))]
+    starred = [label.removesuffix(" *") for label, _ in labels if label.endswith(" *")]
+    assert starred == ["ring", "halving_doubling", "double_binary_tree", "halving_doubling", "ring"]
+    assert labels[-1] == ("embedded", 1 << 20)
 
 
 def test_the_choice_is_printed() -> None:
-    assert [line.split() for line in choice_table(timed(TIMES, SIZES)).splitlines()] == [
-        ["workers", "4", "KiB", "8", "KiB", "256", "KiB"],
-        ["2", "halving_doubling", "double_binary_tree", "ring"],
-    ]
-
-
-def test_the_members_of_a_bench_know_each_other() -> None:
-    each = descriptors("ring", free_peers(3))
-    assert [one.rank for one in each] == [0, 1, 2]
-    assert len(set(each[0].peers)) == 3
-    assert {(one.peers, one.peer_key, one.algorithm) for one in each} == {(each[0].peers, each[0].peer_key, "ring")}
+    table = choice_table(fastest(timed(TIMES, SIZES)))
+    assert [column.header for column in table.columns] == ["workers", "4 KiB", "8 KiB", "256 KiB"]
+    assert [list(column.cells) for column in table.columns] == [["2"], ["halving_doubling"], ["double_binary_tree"], ["ring"]]

@@ -14,18 +14,9 @@ from netsum.communicator import Communicator
 from netsum.descriptor import SWITCH
 from netsum_bench import compare
 from netsum_bench.cli import bench
-from netsum_bench.collectives import (
-    OPERATIONS,
-    REDUCTIONS,
-    Arrays,
-    Calls,
-    Line,
-    Place,
-    make_call,
-    percentile,
-    straggler_note,
-)
-from netsum_bench.compare import CompareRow
+from netsum_bench.collective_command import straggler_note
+from netsum_bench.collectives import OPERATIONS, REDUCTIONS, Arrays, Place, make_call
+from netsum_bench.harness import Calls, Counts, Measured, Timing, percentile
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.links import FRAME_BYTES
@@ -84,30 +75,34 @@ def test_sizes_count_as_in_nccl_tests() -> None:
     }
 
 
-def line(times: Any, **more: Any) -> Line:
-    ranks = tuple(tuple(each) for each in times)
-    return Line(4096, 1024, len(ranks), (2e-3,), (0,), (4096,), times=(ranks,), **more)
+def measured(ranks: list[list[float]], begins: list[list[float]] | None = None, **more: Any) -> Measured:
+    """An allreduce of 4096 bytes, by rank and call."""
+    timings = [Timing(seconds=seconds, begins=began) for seconds, began in zip(ranks, begins or ranks, strict=True)]
+    return Measured(Calls((4096,), "float32", len(ranks), len(ranks[0])), 4096, timings, **more)
 
 
 def test_percentiles_are_of_the_slowest_rank() -> None:
     calls = [0.001] * 98 + [0.003, 0.005]
-    assert line([calls, [0.002] * 100]).percentile(0, 50) == 0.002
-    assert line([calls, [0.002] * 100]).percentile(0, 99) == 0.003
+    assert measured([calls, [0.002] * 100]).percentile(50) == 0.002
+    assert measured([calls, [0.002] * 100]).percentile(99) == 0.003
     assert percentile([5.0], 99) == percentile([5.0], 0) == 5.0
 
 
 def test_the_straggler_begins_last() -> None:
-    lines = [line([[1.0]] * 3, late=((0.0, 20e-6, 10e-6),)), line([[1.0]] * 3, late=((0.0, 30e-6, 40e-6),))]
-    assert [each.straggler(0) for each in lines] == [(1, 20e-6), (2, 40e-6)]
-    assert straggler_note([*lines, lines[1]]).startswith("rank 2 began last at 2 of 3 sizes and places, by up to 40 us")
+    one, other = (measured([[1.0]] * 3, [[began] for began in begins]) for begins in ((7.0, 9.0, 8.0), (1.0, 4.0, 5.0)))
+    assert [each.straggler for each in (one, other)] == [(1, 2.0), (2, 4.0)]
+    note = straggler_note([(one, other), (other, other)])
+    assert note.startswith("rank 2 began last at 3 of 4 sizes and places, by up to 4000000 us")
 
 
 def test_shares_of_a_link() -> None:
     """A block's frame in 2 ms on a link of 20 Mbit/s: 5000 bytes fit into that time."""
-    row = CompareRow("switch", line([[2e-3]] * 2, link=(FRAME_BYTES,), rate_mbps=20), ring=5e-3)
-    assert row.line.link_share(0) == pytest.approx(FRAME_BYTES / 5000)
-    assert row.payload_share == pytest.approx(FRAME_BYTES / 5000)
-    assert row.over_ring == 2.5
+    ring = measured([[5e-3]] * 2)
+    by_switch = measured([[2e-3]] * 2, rate_mbps=20)
+    by_switch.timings[1].counts = Counts(frames_in=FRAME_BYTES)
+    assert by_switch.link_share == pytest.approx(FRAME_BYTES / 5000)
+    assert by_switch.payload_share == pytest.approx(FRAME_BYTES / 5000)
+    assert compare.figures("switch", by_switch, ring)["over_ring"] == 2.5
 
 
 def test_the_file_is_nccl_tests(tmp_path: Path) -> None:

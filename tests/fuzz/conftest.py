@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system.fuzz.target import Target
-from tests.system.fuzz.targets import InProcess, OnWires
+from tests.system.fuzz.targets import InProcess, OnWires, Target
 
 TARGETS = [
     "pipeline",

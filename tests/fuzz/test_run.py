@@ -17,12 +17,10 @@ from netsum_testbed.checking import Screen
 from tests.full.commands import shell_code
 from tests.system import SEARCH_PATH
 from tests.system.fuzz.expect import Verdict
-from tests.system.fuzz.report import FuzzTotals
-from tests.system.fuzz.run import FuzzPlan, SwitchFuzz, fuzz
+from tests.system.fuzz.run import FuzzPlan, FuzzTotals, SwitchFuzz, fuzz
 from tests.system.fuzz.setup import SetupError
 from tests.system.fuzz.site import JOBS, PAIR, TRIO
-from tests.system.fuzz.target import Echo, Packet, Target
-from tests.system.fuzz.targets import InProcess
+from tests.system.fuzz.targets import Echo, InProcess, Packet, Target
 
 PACKETS = 3000
 

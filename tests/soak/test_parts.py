@@ -22,7 +22,7 @@ from tests.system.soak.cases import MAX_WORKERS, MIN_WORKERS, SHAPES, SITE, Roun
 from tests.system.soak.error_attribution import History
 from tests.system.soak.messages import Answer, combined, contribution, members_of
 from tests.system.soak.oracle import Oracle
-from tests.system.soak.report import SoakTotals
+from tests.system.soak.run import SoakTotals
 
 EVERYTHING = Possible(where=tuple(Where))
 

@@ -23,14 +23,13 @@ from netsum_testbed.verify.data import Array
 from tests.full.commands import shell_code
 from tests.full.conftest import FABRICS
 from tests.system import SEARCH_PATH
+from tests.system.faults.fabrics import ServesOutside, open_outside
 from tests.system.faults.make import GONE, Possible
 from tests.system.faults.scenario import Event, EventKind, LinkFaults, Rates, Scenario, Where
 from tests.system.soak import messages, run, worker, workers
 from tests.system.soak.cases import RoundCall, RoundPlan, make_plan
 from tests.system.soak.messages import contribution
-from tests.system.soak.report import SoakTotals
-from tests.system.soak.run import Soak, SoakOptions
-from tests.system.soak.workers import ServesOutside, open_outside
+from tests.system.soak.run import SoakOptions, SoakTotals, play
 from tests.threads import PATIENCE
 
 
@@ -65,7 +64,7 @@ def soak(
     """Run one round; return its totals and what it printed."""
     totals, said = SoakTotals(fabric.switch, seed=1), list[str]()
     options = SoakOptions(60.0, 1, round_, scenario or Scenario(), timeout=timeout)
-    Soak(fabric, options, totals, Screen(said.append)).run()
+    play(fabric, options, totals, Screen(said.append))
     return totals, said
 
 

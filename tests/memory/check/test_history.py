@@ -11,8 +11,8 @@ from netsum.wire.memory import Instruction, LaneType
 
 from tests.full.commands import invoke
 from tests.system.memory.command import memory_check
-from tests.system.memory.history import Finding, Refuted, check, check_loss, in_memory
-from tests.system.memory.model import HistoryEntry, MemoryRequest
+from tests.system.memory.model import Finding, HistoryEntry, MemoryRequest, Refuted
+from tests.system.memory.oracle import check, check_loss, in_memory
 
 
 def number(value: int) -> bytes:

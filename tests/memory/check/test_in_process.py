@@ -22,10 +22,10 @@ from netsum_memory.optimizer_rules import combined
 from netsum_memory.table_disk import Disk, Rows
 from numpy.typing import NDArray
 
-from tests.system.memory.in_process import controller, devices, switch
+from tests.system.memory.in_process import controller, devices, network
 from tests.system.memory.in_process.stage import SITE, Stage
 from tests.system.memory.plan import Event, MemoryEventKind, MemoryPlan, make_plan
-from tests.system.memory.report import MemoryTotals
+from tests.system.memory.round import MemoryTotals
 
 INSTRUCTIONS = 30
 
@@ -160,7 +160,7 @@ def test_zeros_in_the_place_of_lost_memory_are_found(tmp_path: Path, monkeypatch
             return reply(header, status)
         return reply(header, payload=bytes(header.length * (header.instruction == Instruction.READ)))
 
-    monkeypatch.setattr(switch, "reply", lie)
+    monkeypatch.setattr(network, "reply", lie)
     totals, said = play(plan_that_loses(), tmp_path)
     assert totals.wrong, said
 

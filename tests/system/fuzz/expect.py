@@ -1,6 +1,6 @@
 """Predicts what the switch does with a frame while its blocks do not change; pure, and compared with the switch for every packet.
 
-The rules for frames are here, written from docs/protocol.md and the standards rather than from the P4 program; blocks
+The rules for frames are here, written from PROTOCOL.md and the standards rather than from the P4 program; blocks
 are decided by the model in ``tests/model``.
 """
 
@@ -19,8 +19,7 @@ from tests.model.admission import admission, malformed
 from tests.model.state import Member, Packet, Progress
 from tests.model.state import Record as ModelRecord
 from tests.protocol.star import SWITCH_IP
-from tests.system.fuzz.blocks import STRAGGLERS
-from tests.system.fuzz.site import JOBS, PARENT, PORTS, senders, station
+from tests.system.fuzz.site import JOBS, PARENT, PORTS, STRAGGLERS, senders, station
 from tests.system.fuzz.site import frame as home_frame
 
 FORWARDED: Final = "forwarded"

@@ -12,11 +12,10 @@ from netsum.wire.schema import SWITCH_SOURCE, Lane, Status
 
 from tests.model.state import ID_MASK
 from tests.protocol.star import SWITCH_IP, SWITCH_MAC
-from tests.system.fuzz.blocks import BLOCKS, LIVE
 from tests.system.fuzz.expect import CHANGES, Expectation, Verdict
 from tests.system.fuzz.mutate import DAMAGE, FIELDS, FORGERIES, Draft, Rng
-from tests.system.fuzz.site import JOBS, PORTS, frame, result_frame, station
-from tests.system.fuzz.target import Packet, counted
+from tests.system.fuzz.site import BLOCKS, JOBS, LIVE, PORTS, frame, result_frame, station
+from tests.system.fuzz.targets import Packet, counted
 
 _MAX_FRAME: Final = 9000
 _VLAN_TYPES: Final = (b"\x81\x00", b"\x88\xa8")

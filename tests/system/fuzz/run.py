@@ -6,22 +6,21 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import click
 from netsum.wire.schema import Outcome
-from netsum_testbed.checking import Screen, count_option, only_option, running, seed_option, switch_option
+from netsum_testbed.checking import Screen, Totals, count_option, only_option, running, seed_option, switch_option
 from netsum_testbed.interrupts import interrupts_held
 from netsum_testbed.switches import choose_switch
 
 from tests.system.fuzz.expect import ARP, FORGED, FORWARDED, Expectation
 from tests.system.fuzz.generate import Batch, make_batch
-from tests.system.fuzz.report import FuzzTotals
 from tests.system.fuzz.setup import fetch_results, finish_blocks, make_blocks, result_differences
-from tests.system.fuzz.target import CrashedError, Echo, State, Target, state_differences
-from tests.system.fuzz.targets import InProcess, OnWires
+from tests.system.fuzz.targets import CrashedError, Echo, InProcess, OnWires, State, Target, state_differences
 
 _SHOWN = 12
 """Differences that are printed; all are counted."""
@@ -49,6 +48,78 @@ class FuzzPlan:
             if left <= 0:
                 return
             yield self.first + number, min(self.batch, left)
+
+
+@dataclass
+class FuzzTally:
+    """One switch. ``state_changes``: records, buffers, entries, groups, counters and results that differ from what they
+    were or should be; ``amplified``: answers with more bytes than what they answer. ``outcomes``: packets by the outcome
+    that the switch counted, over all jobs; ``forwarded``: those that were not for it, ``forged``: those dropped because
+    their address is not behind their port. ``bytes_in`` of all packets, ``bytes_out`` of the answers, ``bytes_forwarded``
+    of other frames, with every copy of a flooded one."""
+
+    packets: int = 0
+    crashes: int = 0
+    state_changes: int = 0
+    amplified: int = 0
+    left_out: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    forwarded: int = 0
+    forged: int = 0
+    arp: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    bytes_forwarded: int = 0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the JSON line."""
+        outcomes = dict(sorted(self.outcomes.items()))
+        return {**vars(self), "outcomes": outcomes, "seconds": round(self.seconds, 1)}
+
+
+@dataclass
+class FuzzTotals(Totals):
+    """The totals of all switches; ``sent``: packets to the current target."""
+
+    switches: dict[str, FuzzTally] = field(default_factory=dict)
+    sent: int = 0
+
+    def tally(self, switch: str) -> FuzzTally:
+        """The tally of a switch."""
+        return self.switches.setdefault(switch, FuzzTally())
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(tally, name) for tally in self.switches.values())
+
+    @property
+    def made(self) -> int:
+        return self._sum("packets")
+
+    @property
+    def failures(self) -> int:
+        return self._sum("crashes") + self._sum("state_changes") + self._sum("amplified")
+
+    @property
+    def done(self) -> float:
+        return self.sent
+
+    @property
+    def note(self) -> str:
+        return f"{self.made:,} packets, {self._sum('crashes')} crashes, {self._sum('state_changes')} state changes"
+
+    def figures(self) -> dict[str, Any]:
+        outcomes: Counter[str] = Counter()
+        for tally in self.switches.values():
+            outcomes.update(tally.outcomes)
+        names = ("packets", "crashes", "state_changes", "amplified", "bytes_in", "bytes_out")
+        return {
+            **{name: self._sum(name) for name in names},
+            "outcomes": dict(sorted(outcomes.items())),
+            "seed": self.seed,
+            "interrupted": self.interrupted,
+            "switches": {name: tally.to_dict() for name, tally in self.switches.items()},
+        }
 
 
 class SwitchFuzz:
@@ -165,26 +236,19 @@ _BATCHES_IN_PROCESS: Final = 5
 _BATCHES_ON_WIRES: Final = 20
 
 
-@dataclass(frozen=True)
-class _Part:
-    """So many packets for one target of a switch."""
-
-    switch: str
-    packets: int
-    open: Callable[[], Target]
-    batches: int
-    first: int = 0
-
-
-def parts(switch: str, packets: int, rootless: bool) -> Iterator[_Part]:
-    """The parts of a run."""
+def plans(
+    switch: str, packets: int, seed: int, only: int | None, rootless: bool
+) -> Iterator[tuple[str, Callable[[], Target], FuzzPlan]]:
+    """The parts of a run: a switch, what opens it, and its packets."""
     if switch in ("auto", "embedded"):
-        share = packets // SHARE
-        yield _Part("embedded", packets - share, InProcess, _BATCHES_IN_PROCESS)
-        first = -(-(packets - share) // FuzzPlan.batch)  # other packets than in the part before
-        yield _Part("embedded", share, lambda: OnWires("embedded", rootless=rootless), _BATCHES_ON_WIRES, first)
+        straight = packets - packets // SHARE
+        first = -(-straight // FuzzPlan.batch)  # on the wires other packets than before
+        yield "embedded", InProcess, FuzzPlan(straight, seed, batches=_BATCHES_IN_PROCESS, only=only)
+        on_wires = FuzzPlan(packets // SHARE, seed, first, batches=_BATCHES_ON_WIRES, only=only)
+        yield "embedded", partial(OnWires, "embedded", rootless=rootless), on_wires
     if switch == "bmv2" or (switch == "auto" and not rootless and choose_switch("auto") == "bmv2"):
-        yield _Part("bmv2", packets // SHARE if switch == "auto" else packets, lambda: OnWires("bmv2"), _BATCHES_ON_WIRES)
+        number = packets // SHARE if switch == "auto" else packets
+        yield "bmv2", partial(OnWires, "bmv2"), FuzzPlan(number, seed, batches=_BATCHES_ON_WIRES, only=only)
 
 
 @click.command()
@@ -205,16 +269,15 @@ def fuzz(packets: int, switch: str, seed: int, only: int | None) -> None:
             raise click.UsageError("simple_switch_grpc needs network interfaces: run as root, or --switch embedded")
     totals = FuzzTotals(switch, seed)
     with running(totals) as screen:
-        for part in parts(switch, packets, rootless):
-            if not part.packets:
+        for name, open_target, plan in plans(switch, packets, seed, only, rootless):
+            if not plan.packets:
                 continue
-            target = part.open()
+            target = open_target()
             try:
                 totals.sent = 0
-                screen.begin(part.packets, target.name)
-                screen.say(f"{target.name}: {part.packets:,} packets, seed {seed}")
-                plan = FuzzPlan(part.packets, seed, part.first, batches=part.batches, only=only)
-                SwitchFuzz(target, plan, part.switch, totals, screen).run()
+                screen.begin(plan.packets, target.name)
+                screen.say(f"{target.name}: {plan.packets:,} packets, seed {seed}")
+                SwitchFuzz(target, plan, name, totals, screen).run()
             finally:
                 with interrupts_held():
                     target.close()

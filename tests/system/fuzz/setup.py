@@ -9,10 +9,9 @@ from netsum.wire.codec import parse_header
 from netsum.wire.schema import EVERYONE, HEADER_BYTES, BlockState, Outcome, Status
 from netsum_testbed.errors import TestbedError
 
-from tests.system.fuzz.blocks import BLOCKS, LIVE, STRAGGLERS, FuzzBlock
 from tests.system.fuzz.expect import Record
-from tests.system.fuzz.site import SLOTS
-from tests.system.fuzz.target import Packet, Target
+from tests.system.fuzz.site import BLOCKS, LIVE, SLOTS, STRAGGLERS, FuzzBlock
+from tests.system.fuzz.targets import Packet, Target
 
 _REPEATS = 10_000
 """Repetitions after which a block that should age in two milliseconds counts as not aging."""

@@ -6,14 +6,18 @@ one job the switch is a leaf, whose parent is where another job has a member. Me
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Final
 
 from netsum.wire.codec import Header, pack_header
-from netsum.wire.schema import SWITCH_SOURCE, UDP_PORT, Hop
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, SWITCH_SOURCE, UDP_PORT, BlockState, Hop, Lane, Op, Status
 from netsum_controller.entries import Item
 
-from tests.model.state import Job, Member, Uplink
-from tests.protocol.frames import Datagram
+from tests.model.lanes import combine_chunks
+from tests.model.state import ID_MASK, Job, Member, Uplink
+from tests.protocol.frames import Datagram, chunk_bytes, chunks_of
 from tests.protocol.star import SWITCH_IP, SWITCH_MAC, Station, job_items, port_items
 
 PORTS: Final = (0, 1, 2, 3, 4)
@@ -72,3 +76,114 @@ def result_frame(member: Member, header: Header, payload: bytes = b"") -> bytes:
     """Make a frame that the switch sends to a member."""
     at, body = station(member.port), pack_header(header) + payload
     return Datagram(at.mac, SWITCH_MAC, SWITCH_IP, at.ip, UDP_PORT, member.udp_port, body).to_bytes()
+
+
+# The jobs' blocks in progress, which the fuzzer must not change: open, done, partial, of every operation.
+
+
+@dataclass(frozen=True)
+class FuzzBlock:
+    """One block: ``chunks[i]`` is the size of member i's payload (0: an empty contribution), ``statuses[i]`` its status;
+    ``sent`` are the members whose contribution has come, ``aged`` whether it was closed without the others; members that
+    ``passed`` have added nothing."""
+
+    job_id: int
+    offset: int
+    op: Op = Op.SUM
+    lane: Lane = Lane.L32
+    chunks: tuple[int, ...] = ()
+    statuses: tuple[Status, ...] = ()
+    sent: tuple[int, ...] = ()
+    dest: int = EVERYONE
+    no_aging: int = 0
+    aged: bool = False
+    passed: tuple[int, ...] = ()
+
+    @property
+    def job(self) -> Job:
+        """The job that it belongs to."""
+        return JOBS[self.job_id]
+
+    @property
+    def block_id(self) -> int:
+        """Its id in the job's epoch."""
+        return (self.job.first_block_id + self.offset) & ID_MASK
+
+    @property
+    def state(self) -> BlockState:
+        """The record's state after the contributions of ``sent``."""
+        whole = len(self.sent) == len(self.job.members)
+        return BlockState.DONE if whole or self.aged else BlockState.OPEN
+
+    @property
+    def slot(self) -> int:
+        """Index of its slot."""
+        return self.job.slot_of(self.block_id)
+
+    def payload(self, member: int) -> bytes:
+        """Payload of a member: random bytes that are always the same."""
+        rng = random.Random(f"{self.job_id} {self.offset} {member}")
+        return rng.randbytes(self.chunks[member] * CHUNK_BYTES)
+
+    def contribution(self, member: int) -> bytes:
+        """A member's frame. An empty contribution has room for the result."""
+        payload, passes = self.payload(member), member in self.passed
+        header = self._header(payload)._replace(
+            degraded=int(passes), worker_cnt=1 - passes, data_cnt=int(payload != b""),
+            status=self.statuses[member] if self.statuses else Status.OK,
+        )  # fmt: skip
+        return frame(self.job.members[member], header, payload or bytes(max(self.chunks) * CHUNK_BYTES))
+
+    def from_parent(self) -> bytes:
+        """The frame in which the parent returns the sum, for a job in which the switch is a leaf."""
+        payload, data_cnt = self.result(), sum(chunks > 0 for chunks in self.chunks)
+        header = self._header(payload)._replace(worker_cnt=len(self.job.members), data_cnt=data_cnt)
+        return parent_frame(self.job.uplinks[0], header, payload)
+
+    def _header(self, payload: bytes) -> Header:
+        return Header(
+            self.job_id, self.block_id, no_aging=self.no_aging, gen_id=1000 + self.offset, lane_cnt=len(payload) >> self.lane,
+            op=self.op, lane=self.lane, dest=self.dest,
+        )  # fmt: skip
+
+    def result(self) -> bytes:
+        """The payload of the result with all members' contributions; of a closed block, with those that had come."""
+        members = self.sent if self.aged else range(len(self.job.members))
+        if any(self.statuses[member] for member in members if self.statuses):
+            return b""
+        payloads = [chunks_of(self.payload(member)) for member in members if self.chunks[member]]
+        return chunk_bytes(reduce(partial(combine_chunks, self.op, self.lane), payloads))
+
+
+_OK, _RANGE, _ABORT = Status.OK, Status.RANGE, Status.ABORT
+
+BLOCKS: Final = (
+    FuzzBlock(TRIO, 0, chunks=(1, 1, 1), sent=(0, 1, 2)),  # recycled by block 8
+    FuzzBlock(TRIO, 8, chunks=(7, 7, 7), sent=(0, 1, 2)),
+    FuzzBlock(TRIO, 1, Op.MAX, Lane.L8, (16, 16, 16), sent=(2, 1, 0), dest=2),
+    FuzzBlock(TRIO, 2, chunks=(2, 0, 2), statuses=(_OK, _RANGE, _OK), sent=(0, 1, 2)),
+    FuzzBlock(TRIO, 3, Op.SUM, Lane.L64, (3, 3, 3), sent=(0, 1)),
+    FuzzBlock(TRIO, 4, Op.COPY, Lane.L8, (4, 0, 0), sent=(0,)),
+    FuzzBlock(TRIO, 5, chunks=(0, 1, 1), statuses=(_ABORT, _OK, _OK), sent=(0,)),
+    FuzzBlock(TRIO, 6, Op.MAX, Lane.L16, (2, 0, 2), sent=(1,)),
+    FuzzBlock(PAIR, 0, Op.COPY, Lane.L8, (0, 1), sent=(0, 1)),
+    FuzzBlock(PAIR, 1, chunks=(16, 16), sent=(1,)),
+    FuzzBlock(PAIR, 2, Op.XOR, Lane.L8, (2, 2), sent=(1, 0)),
+    FuzzBlock(PAIR, 3, Op.AND, Lane.L64, (5, 5), sent=(0,)),
+    FuzzBlock(PAIR, 4, Op.OR, Lane.L16, (1, 1), sent=(1, 0)),
+    FuzzBlock(LEAF, 0, chunks=(2, 2), sent=(0,)),
+    FuzzBlock(LEAF, 2, Op.COPY, Lane.L8, (0, 1), sent=(1,), dest=0),
+    FuzzBlock(LEAF, 3, Op.MAX, Lane.L16, (1, 0), sent=(1,)),
+    FuzzBlock(LATE, 1, chunks=(1, 1, 1), sent=(0, 1), no_aging=1),  # older than block 0, but firm
+    FuzzBlock(LATE, 2, chunks=(2, 2, 2), sent=(2,)),  # below the quorum
+    FuzzBlock(LATE, 3, Op.MIN, Lane.L64, (1, 1, 1), sent=(0, 1, 2)),
+    FuzzBlock(LATE, 4, chunks=(2, 2, 0), sent=(1, 2), passed=(2,)),  # one pass does not count
+    FuzzBlock(LATE, 0, chunks=(2, 2, 2), sent=(0, 1), aged=True),  # from here on member 2 is a straggler
+)  # fmt: skip
+"""In the order in which they are made; all other slots of the jobs are empty."""
+
+LIVE: Final = BLOCKS[1:]
+"""Blocks that hold their slot."""
+
+STRAGGLERS: Final = {LATE: (JOBS[LATE].members[2],)}
+"""By job, the members without which a block was closed: the job no longer waits for them until it hears from them."""

@@ -13,6 +13,7 @@ import numpy as np
 from netsum.cli.tables import table_console
 from netsum.descriptor import SWITCH
 from netsum.transports.impairment import Impairment
+from netsum_bench.cli_options import names_option
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import fat_tree, leaf_spine, star, tree
 from netsum_controller.config.topology import Topology
@@ -216,22 +217,13 @@ TOPOLOGIES: Final[dict[str, Callable[[], Topology]]] = {
 as many hosts as a cell may have ranks."""
 
 
-def _names(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
-    """Parse ``star,tree``."""
-    names = tuple(dict.fromkeys(text.split(",")))
-    for name in names:
-        if name not in TOPOLOGIES:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(TOPOLOGIES)}")
-    return names
-
-
 @click.command()
 @switch_option()
 @duration_option
 @seed_option()
 @click.option("--jobs", type=click.IntRange(min=1), help="on each topology, stop after so many jobs")
 @only_option("job", "--job")
-@click.option("--topology", "topologies", callback=_names, default=comma(TOPOLOGIES), show_default=True)
+@names_option("--topology", TOPOLOGIES, "on which jobs run, one after the other", "topologies")
 @list_option("--workers", int, 1, max(WORKERS), comma(WORKERS))
 @list_option("--sizes", int, 0, 1 << 24, comma(MatrixOptions.sizes), "elements")
 @list_option("--loss", float, 0, 0.5, comma(MatrixOptions.loss), "probabilities of losing a packet, in each direction")

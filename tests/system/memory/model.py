@@ -7,6 +7,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +36,23 @@ class HistoryEntry:
         if self.argument:
             said += f" step {self.argument >> 32} of {self.argument & 0xFFFFFFFF}"
         return f"{self.invoked:.6f} .. {when}  client {self.client}  {self.request.describe()}{said}"
+
+
+class Finding(StrEnum):
+    """A fault of a history: an acknowledged change is missing, one was done twice, or something else."""
+
+    LOST = "lost"
+    DOUBLED = "doubled"
+    WRONG = "wrong"
+    UNDECIDED = "undecided"
+
+
+class Refuted(Exception):
+    """A finding, and the instruction that it concerns, if any."""
+
+    def __init__(self, finding: Finding, entry: HistoryEntry | None) -> None:
+        super().__init__(finding.value)
+        self.finding, self.entry = finding, entry
 
 
 CODES: Final = {

@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from netsum.wire.memory import Instruction, LaneType
 
-from tests.system.memory.history import Finding, Refuted
 from tests.system.memory.linearizable import Call, linearizable
-from tests.system.memory.model import HistoryEntry, MemoryRequest, Numbers, pack, rounded, unpack
+from tests.system.memory.model import Finding, HistoryEntry, MemoryRequest, Numbers, Refuted, pack, rounded, unpack
 
 LEAVE: Final = 2**32 - 1
 """The step of an OPTIMIZE without payload that says: this worker pushes no more. Step 0 asks how many steps there were."""

@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 from netsum_bench.cli_options import size_option
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import leaf_spine, star, tree
 from netsum_controller.config.topology import Topology
 from netsum_planner.simulator.collectives import IN_NETWORK
@@ -25,7 +26,7 @@ from netsum_testbed.checking import count_option
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import said_by
 
-from tests.system.predictions.measured import PredictionRow, compare, kind_option, only_networks_option, ranks_of, time_calls
+from tests.system.predictions.measured import PredictionRow, algorithm_of, compare, kind_option, only_networks_option, time_calls
 
 # The command ``simulate-check``.
 
@@ -132,8 +133,10 @@ def time_steps(fabric: Fabric, algorithm: str, training: Training, steps: int) -
     buckets = [(bucket.nbytes, bucket.work) for bucket in training.buckets()]
     reported = {"forward": forward, "backward": BACKWARD * forward, "buckets": buckets, "overlap": training.overlap}
     command = [sys.executable, "-m", "tests.system.predictions.trainer", json.dumps({**reported, "steps": steps})]
-    with ranks_of(fabric, algorithm, command) as ranks:
-        said = said_by(ranks)
-        for rank in ranks:
-            rank.wait()
+    job = fabric.create_job(JobSpec(name="steps", members=tuple(fabric.topology.hosts), algorithm=algorithm_of(algorithm)))
+    ranks = fabric.spawn_ranks(job, command)
+    said = said_by(ranks)
+    for rank in ranks:
+        rank.wait()
+    fabric.delete_job(job.name)
     return max(map(float, said))

@@ -13,14 +13,12 @@ from typing import Any, Final
 import click
 from netsum.cli.tables import make_table, table_console
 from netsum.descriptor import SWITCH
-from netsum_bench.collectives import Calls, time_ranks
-from netsum_controller.config.job_spec import JobSpec
+from netsum_bench.harness import Calls, time_parties
 from netsum_controller.config.topology import Topology
 from netsum_planner.simulator.collectives import IN_NETWORK
 from netsum_testbed.checking import Totals, running, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.processes import Child
 from netsum_testbed.switches import choose_switch
 from rich.table import Table
 
@@ -108,9 +106,6 @@ KIND: Final = "embedded"
 kind_option = switch_option(f"{KIND}, the faster one")
 only_networks_option = click.option("--only", metavar="NAME", help="only networks whose name begins so, such as star or tree2x2")
 
-TIMEOUT = 300
-"""Seconds of a call: a loaded machine is slow."""
-
 
 @contextmanager
 def network(topology: Topology, switch: str) -> Iterator[Fabric]:
@@ -147,29 +142,16 @@ def compare(
         table_console().print(errors_table(f"{title}, {name} switches", totals.rows))
 
 
-@contextmanager
-def ranks_of(fabric: Fabric, algorithm: str, command: Sequence[str]) -> Iterator[list[Child]]:
-    """A job of all hosts, each with a process; both end with the block."""
-    name = algorithm.replace("_", "-")
-    hosts = tuple(fabric.topology.hosts)
-    job = fabric.create_job(JobSpec(name=name, members=hosts, algorithm=SWITCH if algorithm == IN_NETWORK else algorithm))
-    ranks = []
-    try:
-        for rank, host in enumerate(hosts):
-            environment = {**fabric.environment(job, rank), "NETSUM_TIMEOUT": str(TIMEOUT)}
-            ranks.append(fabric.spawn(host, command, name=f"{name}{rank}", environment=environment, piped=True))
-        yield ranks
-    finally:
-        for each in ranks:
-            each.stop()
-        fabric.delete_job(name)
+def algorithm_of(name: str) -> str:
+    """The library's name of the planner's algorithm."""
+    return SWITCH if name == IN_NETWORK else name
 
 
 def time_calls(fabric: Fabric, algorithm: str, sizes: tuple[int, ...], iterations: int) -> list[float]:
     """Seconds of an allreduce of each of ``sizes`` bytes between all hosts: the median of the slowest rank's."""
-    calls = Calls(sizes, "float32", len(fabric.topology.hosts), iterations, places=1, aligned=True)
-    with ranks_of(fabric, algorithm, calls.command()) as ranks:
-        lines = [line for (line,) in time_ranks(ranks, calls)]
-    if wrong := sum(line.wrong[0] for line in lines):
+    calls = Calls(sizes, "float32", len(fabric.topology.hosts), iterations, in_place=(False,), aligned=True)
+    name = algorithm_of(algorithm)
+    timed = [by_name[name][0] for by_name in time_parties(fabric, calls, [name])]
+    if wrong := sum(each.wrong for each in timed):
         raise TestbedError(f"{algorithm}: {wrong} elements of the sums are wrong")
-    return [line.seconds[0] for line in lines]
+    return [each.seconds for each in timed]

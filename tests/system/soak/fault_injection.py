@@ -14,12 +14,12 @@ from netsum.descriptor import SWITCH
 from netsum_controller.errors import ControllerError
 from netsum_controller.state.model import Job
 
+from tests.system.faults.fabrics import ServesOutside
 from tests.system.faults.make import GONE, KernelLink, KernelTrunk
 from tests.system.faults.scenario import Event, EventKind, Rates, Where
 from tests.system.soak.error_attribution import BAD_LINK, History, Trouble
 from tests.system.soak.messages import WorkerSetup
-from tests.system.soak.report import SoakTotals
-from tests.system.soak.workers import ServesOutside, Workers
+from tests.system.soak.workers import Workers
 
 _TRIES = 40
 """How often the controller is asked to undo something."""
@@ -27,7 +27,8 @@ _PAUSE = 0.5
 
 
 class FaultInjector:
-    """The events of one round. They happen in the thread that calls :meth:`run`, and are recorded in the ``history``."""
+    """The events of one round. They happen in the thread that calls :meth:`run`, are recorded in the ``history``, and counted in
+    ``faults``."""
 
     def __init__(
         self,
@@ -36,11 +37,11 @@ class FaultInjector:
         setups: list[WorkerSetup],
         job: Job,
         history: History,
-        totals: SoakTotals,
+        faults: Counter[str],
         say: Callable[[str], None],
     ) -> None:
         self._fabric, self._workers, self._setups, self._job, self._history = fabric, workers, setups, job, history
-        self._totals, self._say = totals, say
+        self._faults, self._say = faults, say
         self._scenario = setups[0].plan.scenario
         self._waiting = list(self._scenario.events)
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -50,7 +51,6 @@ class FaultInjector:
         self._cut_trunks: set[str] = set()
         self._stack = ExitStack()
         self._closing = False
-        self._before: dict[str, Counter[str]] = {}  # by switch whose wires have or had faults
         self.stalled: list[tuple[int, float]] = []
         """Ranks that were stalled, and for how long, since this was last emptied."""
         self.killed: set[int] = set()
@@ -97,21 +97,10 @@ class FaultInjector:
             for end, port in zip(trunk.switches, trunk.ports, strict=True):
                 if end == switch and rates:
                     ports[str(port)] = {"out": rates}
-        done = self._fabric.set_wires(switch, {"seed": scenario.seed, "ports": ports})
-        self._before.setdefault(switch, done)
+        self._fabric.set_wires(switch, {"seed": scenario.seed, "ports": ports})
 
     def _good_wires(self) -> None:
-        for switch, before in self._before.items():
-            done = self._fabric.set_wires(switch, {})
-            done.subtract(before)
-            for name, counted in (
-                ("loss", "lost"),
-                ("duplicate", "duplicated"),
-                ("reorder", "reordered"),
-                ("delay", "delayed"),
-            ):
-                if done[counted] > 0:
-                    self._totals.faults[f"switch_{name}"] += done[counted]
+        self._faults.update({f"switch_{kind}": number for kind, number in self._fabric.good_wires().items()})
 
     def __exit__(self, *_: object) -> None:
         """Undo the rest, so that the next round begins on a whole fabric."""
@@ -124,7 +113,7 @@ class FaultInjector:
             kernel = [*self._links.values(), *self._trunks.values()]
             lost = sum(each.lost for each in kernel)
             cut = sum(each.cut_off for each in kernel)
-            self._totals.faults.update({name: n for name, n in (("kernel_loss", lost), ("cut_packets", cut)) if n})
+            self._faults.update({name: n for name, n in (("kernel_loss", lost), ("cut_packets", cut)) if n})
 
     @property
     def over(self) -> bool:
@@ -154,7 +143,7 @@ class FaultInjector:
         trouble = self._history.begins(event.kind.value, self._held_up(event), time.monotonic())
         try:
             getattr(self, f"_{event.kind.value}")(event, trouble)
-            self._totals.faults[event.kind.value] += 1
+            self._faults[event.kind.value] += 1
         except ControllerError as error:
             trouble.over = time.monotonic()
             self._say(f"  no {event.kind.value}: {error}")
@@ -219,8 +208,6 @@ class FaultInjector:
     def _restart_switch(self, event: Event, trouble: Trouble) -> None:
         name = event.what or self._job.switch
         self._fabric.kill_switch(name)
-        if name in self._before:
-            self._before[name] = Counter()  # the process that counted them has ended
 
         def started() -> None:
             self._fabric.start_switch(name)

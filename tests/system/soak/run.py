@@ -8,25 +8,38 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import click
+from netsum.transports.impairment import ImpairmentCounts
 from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.errors import ControllerError
+from netsum_controller.errors import ControllerError, InputError
 from netsum_controller.state.model import Late
-from netsum_testbed.checking import Screen, numbers_from
+from netsum_testbed.checking import (
+    Screen,
+    amount_option,
+    chosen_switch,
+    only_option,
+    rootless_option,
+    running,
+    seed_option,
+    switch_option,
+)
 
-from tests.system.faults.make import Possible
+from tests.system.faults.fabrics import ServesOutside, open_outside
+from tests.system.faults.make import KernelError, Possible, check_kernel
 from tests.system.faults.scenario import EventKind, Scenario, Where
+from tests.system.rounds import RoundTotals, play_rounds
 from tests.system.soak import messages
-from tests.system.soak.cases import RoundPlan, make_plan
+from tests.system.soak.cases import MAX_WORKERS, RoundPlan, highest_rank, make_plan
 from tests.system.soak.error_attribution import BUSY, History
 from tests.system.soak.fault_injection import FaultInjector
 from tests.system.soak.oracle import Oracle
-from tests.system.soak.report import SoakTotals
-from tests.system.soak.workers import ServesOutside, Workers
+from tests.system.soak.workers import Workers, quiet_hosts
 
 SILENCE: Final = 20.0
 """Seconds past every deadline after which a silent rank counts as hanging."""
@@ -53,38 +66,73 @@ class SoakOptions:
     timeout: float | None = None
 
 
-class Soak:
-    """Counts into ``totals``, which is consistent at any moment, since an exception may end a run."""
+@dataclass
+class SoakTotals(RoundTotals):
+    """``calls``: those of which at least one rank has the result, ``degraded``: those with a partial one. ``faults``: packet
+    faults and events that happened; ``errors``: what calls raised, by type, counted for each rank; ``wrong``: results that are
+    neither exact nor declared partial, and exceptions that are not netsum's; ``late_errors``: errors that came too late;
+    ``blamed``: errors that are untrue, or name a rank that kept up."""
 
-    def __init__(self, fabric: ServesOutside, options: SoakOptions, totals: SoakTotals, screen: Screen) -> None:
-        self._fabric, self._options, self.totals, self._screen = fabric, options, totals, screen
-        self._start = time.monotonic()
+    calls: int = 0
+    elements: int = 0
+    wrong: int = 0
+    hangs: int = 0
+    late_errors: int = 0
+    blamed: int = 0
+    degraded: int = 0
+    resumes: int = 0
+    resyncs: int = 0
+    retransmissions: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    latest_error: float = 0.0
+    """Seconds after its call's timeout that the latest error came."""
 
-    def run(self) -> None:
-        """Make all rounds; the last one begins before the time is up and is completed."""
-        options = self._options
-        for number in numbers_from(0, options.only):
-            self.totals.seconds = time.monotonic() - self._start
-            if number and options.only is None and self.totals.seconds >= options.duration:
-                return
-            plan = make_plan(options.seed, number, options.possible, options.scenario, self._fabric.topology)
-            plan = replace(plan, timeout=options.timeout or plan.timeout)
-            self._screen.say(f"round {number}: {plan.describe()}; scenario {plan.scenario.to_line()}")
-            before = self.totals.failures
-            try:
-                _Round(self._fabric, plan, self.totals, self._screen).run()
-            finally:
-                self.totals.seconds = time.monotonic() - self._start
-                if self.totals.failures > before:
-                    self._screen.say(f"  again with: {self._replay(number)}")
-            self.totals.rounds += 1
+    def add_packets(self, counts: ImpairmentCounts) -> None:
+        """Add what a faulty transport did."""
+        done = {
+            "loss": counts.dropped,
+            "duplicate": counts.duplicated,
+            "reorder": counts.reordered,
+            "delay": counts.delayed,
+            "cut_packets": counts.cut,
+        }
+        self.faults.update({name: number for name, number in done.items() if number})
 
-    def _replay(self, number: int) -> str:
-        """The command that repeats a round."""
-        rootless = " --rootless" if self._fabric.rootless else ""
-        given = " and the same SCENARIO" if self._options.scenario is not None else ""
-        options = self._options
-        return f'make soak SWITCH={self.totals.switch} SEED={options.seed} ARGS="--only {number}{rootless}"{given}'
+    @property
+    def made(self) -> int:
+        return self.calls
+
+    @property
+    def failures(self) -> int:
+        return self.wrong + self.hangs + self.late_errors + self.blamed
+
+    @property
+    def note(self) -> str:
+        bad = f"{self.wrong} wrong, {self.hangs} hangs, {self.late_errors} late, {self.blamed} blamed"
+        return f"{self.calls} calls, {bad}"
+
+    def figures(self) -> dict[str, Any]:
+        by_name = {"faults": dict(sorted(self.faults.items())), "errors": dict(sorted(self.errors.items()))}
+        return super().figures() | by_name | {"latest_error": round(self.latest_error, 3)}
+
+
+def play(fabric: ServesOutside, options: SoakOptions, totals: SoakTotals, screen: Screen) -> None:
+    """Make rounds on one fabric until the time is up. Counts into ``totals``, which is consistent at any moment, since an
+    exception may end a run."""
+
+    def play_one(number: int) -> None:
+        plan = make_plan(options.seed, number, options.possible, options.scenario, fabric.topology)
+        plan = replace(plan, timeout=options.timeout or plan.timeout)
+        screen.say(f"round {number}: {plan.describe()}; scenario {plan.scenario.to_line()}")
+        _Round(fabric, plan, totals, screen).run()
+
+    def again(number: int) -> str:
+        rootless = " --rootless" if fabric.rootless else ""
+        given = " and the same SCENARIO" if options.scenario is not None else ""
+        return f'make soak SWITCH={totals.switch} SEED={options.seed} ARGS="--only {number}{rootless}"{given}'
+
+    play_rounds(totals, screen, options.duration, options.only, play_one, again)
 
 
 def waited_for_a_processor() -> float:
@@ -137,7 +185,7 @@ class _Round:
                 )
                 for rank in range(plan.workers)
             ]
-            injector = FaultInjector(fabric, self._workers, setups, job, self._history, self._totals, self._say)
+            injector = FaultInjector(fabric, self._workers, setups, job, self._history, self._totals.faults, self._say)
             stack.enter_context(injector)
             stack.callback(self._stop)
             for setup in setups:
@@ -328,3 +376,59 @@ class _Round:
             for complaint in finding.complaints:
                 self._report_wrong(f"call {finding.number}, {finding.step.describe()}: {complaint}")
         self._screen.show(self._totals)
+
+
+MINUTES = 10.0
+
+
+def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
+    """Say what can go wrong on such a fabric, and a remark on what this kernel cannot do."""
+    places = [Where.HOSTS]
+    missing = None
+    if switch == "embedded":
+        places.append(Where.SWITCH)
+    if not rootless:
+        try:
+            check_kernel()
+            places.append(Where.KERNEL)
+        except KernelError as error:
+            missing = f"*** NO PACKETS ARE LOST IN THE KERNEL: {error} ***"
+    cuts = len(places) > 1  # others than the hosts
+    return Possible(tuple(places), tuple(kind for kind in EventKind if cuts or kind is not EventKind.CUT_TRUNK)), missing
+
+
+@click.command()
+@switch_option()
+@amount_option("--minutes", default=MINUTES, text="during which rounds are begun", above=True)
+@seed_option()
+@only_option("round", "--round")
+@click.option(
+    "--scenario",
+    "scenario_file",
+    type=click.Path(path_type=Path),
+    help="what goes wrong in every round, JSON or YAML, such as the line that a round logs",
+)
+@rootless_option
+def soak(switch: str, minutes: float, seed: int, only: int | None, scenario_file: Path | None, rootless: bool) -> None:
+    """Make random calls while packets are lost, ranks stall or are killed, and switches and the controller restart.
+
+    Every result must be exact, or a partial one that says so; every error must come in time. The last line is one
+    JSON object; the exit code is 1 if a result was wrong, a rank hung, or an error came late or blamed the innocent.
+    """
+    name = chosen_switch(switch, rootless=rootless)
+    scenario = None if scenario_file is None else Scenario.load(scenario_file)
+    quiet_hosts()
+    rootless = rootless or os.geteuid() != 0
+    possible, missing = possible_on(name, rootless=rootless)
+    if scenario is not None and scenario.where not in possible.where:
+        raise InputError(f"{scenario_file}: packets cannot be disturbed in the {scenario.where} here")
+    options = SoakOptions(60 * minutes, seed, only, scenario, possible)
+    totals = SoakTotals(name, seed)
+    hosts = MAX_WORKERS if scenario is None else max(MAX_WORKERS, highest_rank(scenario) + 1)
+    with running(totals) as screen, open_outside(name, hosts, rootless=rootless) as fabric:
+        where = "rootless" if rootless else "namespace"
+        screen.say(f"soak on the {name} switch ({where}), seed {seed}, {minutes:g} min")
+        if missing is not None:
+            screen.say(missing)
+        screen.begin(options.duration)
+        play(fabric, options, totals, screen)

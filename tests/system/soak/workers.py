@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import multiprocessing
 import os
 import queue
-import signal
 import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any, Final
-
-from netsum_controller.config.topologies import leaf_spine
-from netsum_controller.controller import Controller
-from netsum_testbed.errors import TestbedError
-from netsum_testbed.fabric import Fabric
-from netsum_testbed.fabrics import NamespaceFabric, RootlessFabric
-from netsum_testbed.processes import ServedController
-from netsum_testbed.switches import SwitchProcess
+from typing import Final
 
 from tests.system.soak.messages import Crashed, Left, WorkerMessage, WorkerSetup
 from tests.system.soak.worker import Worker
@@ -165,69 +152,3 @@ class Workers:
     def stop(self) -> list[int]:
         """End all ranks at once; returns those that did not end."""
         return [rank for rank, post in self._posts.items() if not post.stop()]
-
-
-# Fabrics whose controller serves in a separate process, so that it can be killed, and whose wires can get faults.
-
-
-SAYS: Final = 60.0
-"""Seconds within which a switch must report what its wires did."""
-_DONE: Final = "faults done: "
-
-
-class ServesOutside(Fabric):
-    """A mix-in. ``fabric.controller`` still creates and deletes jobs, on the same state file; joining, watching
-    switches and scanning are up to ``netsum serve`` in a process, ``fabric.served``."""
-
-    def _launch(self, name: str, interfaces: Sequence[str], prefix: Sequence[str] = ()) -> SwitchProcess:
-        if self.switch == "embedded":
-            self._faults(name).write_text("{}", "utf-8")
-            self.switch_options = ("--faults", str(self._faults(name)))
-        return super()._launch(name, interfaces, prefix)
-
-    def _faults(self, name: str) -> Path:
-        return self.directory / f"faults.{name}.json"
-
-    def set_wires(self, name: str, faults: Mapping[str, Any]) -> Counter[str]:
-        """Change the wires of an embedded switch (docs/switch.md, ``--faults``); if it is off, for its next start. Returns what
-        its wires have done since it started, by kind."""
-        self._faults(name).write_text(json.dumps(faults), "utf-8")
-        process = self.switch_process(name)
-        if process.exit_code is not None:
-            return Counter()
-        log = process.log
-        said = log.read_text(errors="replace").count(_DONE)
-        os.kill(process.pid, signal.SIGHUP)
-        deadline = time.monotonic() + SAYS
-        while True:
-            logged = log.read_text(errors="replace").splitlines(keepends=True)
-            lines = [line for line in logged if line.startswith(_DONE)]
-            if len(lines) > said and lines[-1].endswith("\n"):
-                break
-            if time.monotonic() > deadline:
-                raise TestbedError("the switch does not say what its wires have done")
-            time.sleep(0.01)
-        done: Counter[str] = Counter()
-        for port in json.loads(lines[-1].removeprefix(_DONE)).values():
-            for direction in port.values():
-                done.update(direction)
-        return done
-
-    def _serve(self, controller: Controller) -> None:
-        self.served = ServedController(self.topology, self.directory)
-        self._stack.callback(self.served.stop)
-        controller.context.url = self.served.url
-
-
-class OutsideRootless(ServesOutside, RootlessFabric):
-    """The fabric on the loopback."""
-
-
-class OutsideNamespace(ServesOutside, NamespaceFabric):
-    """The fabric with veths in a namespace."""
-
-
-def open_outside(switch: str, hosts: int, *, rootless: bool) -> ServesOutside:
-    """A fabric whose controller is a process: two spines over two leaves with so many hosts each."""
-    context = leaf_spine(2, 2, hosts)
-    return OutsideRootless(context, switch) if rootless else OutsideNamespace(context, switch)

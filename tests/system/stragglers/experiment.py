@@ -163,7 +163,7 @@ class Experiment:
             work = WorkerPlan(setting.steps, setting.compute, mode.late, delays, pattern.ahead)
             plan.write_text(json.dumps(asdict(work)), "utf-8")
             files = [str(path) for path in (self._images, plan, folder / f"worker{rank}")]
-            command = [sys.executable, "-m", "tests.system.stragglers.worker", *files]
+            command = [sys.executable, "-m", "tests.system.stragglers.training", *files]
             environment = {**_ONE_THREAD, "PYTHONPATH": SEARCH_PATH, **self._fabric.environment(job, rank)}
             children.append(self._fabric.spawn(host, command, name=f"{name}.worker{rank}", environment=environment))
         _finish(children)

@@ -3,15 +3,22 @@
 A worker that finds itself behind the others sits out steps: it computes nothing, takes part with ``contribute=False``, and so
 catches up in a round trip or two for each call that it has missed. It sits out until one of its calls was in time: a
 gradient begun as soon as it wakes, in the middle of the others' step, would be late again.
+
+One worker, a process on its host: ``python -m tests.system.stragglers.training DIGITS PLAN OUT``. It joins the environment's job.
+Its diary goes to ``OUT.json``, its weights to ``OUT.npy``.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
+import netsum
 import numpy as np
 from netsum import Communicator, DesynchronizedError, ResultLostError
 from netsum_testbed.demo.model import Digits, Floats, Perceptron
@@ -128,3 +135,22 @@ class Training:
         self.diary.missed += report.missed
         self.diary.overflowed += report.overflowed
         self.diary.sat_out += not give
+
+
+def main(arguments: list[str]) -> int:
+    """Return the exit code: 1, with one line on standard error, if something about the job went wrong."""
+    digits, plan, out = map(Path, arguments)
+    try:
+        with netsum.join() as comm:
+            training = Training(Digits.load(digits), WorkerPlan(**json.loads(plan.read_text("utf-8"))), comm)
+            training.run()
+    except netsum.NetsumError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    np.save(out.with_suffix(".npy"), training.model.parameters)
+    out.with_suffix(".json").write_text(json.dumps(asdict(training.diary)), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

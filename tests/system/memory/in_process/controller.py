@@ -12,13 +12,13 @@ from netsum.wire.memory import MEMORY_PORT
 from netsum_controller.config.topology import Topology
 from netsum_controller.memory.devices import Beats, DeviceReport, orders
 from netsum_controller.memory.failover import Standings, advance, is_made
-from netsum_controller.memory.model import Device, MemoryState, Placed, Region, RegionState, Shard
+from netsum_controller.memory.model import Device, MemoryState, Placed, Region, RegionState
 from netsum_controller.memory.placement import deal
 from netsum_memory.message import Address
 
-from tests.system.memory.in_process.network import InProcessNetwork
-from tests.system.memory.in_process.switch import Switch, Way
+from tests.system.memory.in_process.network import InProcessNetwork, Switch, Way
 from tests.system.memory.plan import RegionPlan
+from tests.system.memory.round import has_all
 
 PERIOD: Final = 0.05
 LEASE: Final = 1.0
@@ -153,14 +153,8 @@ class Controller:
     def is_whole(self, name: str) -> bool:
         """The same of one region."""
         region = self._regions[name]
-        return all(self._settled(region, placed.now) and self._is_installed(region, placed) for placed in self._shards[name])
-
-    def _settled(self, region: Region, shard: Shard) -> bool:
-        members = shard.group.members
-        return (
-            region.state is RegionState.READY
-            and shard.target is None
-            and (shard.lost or (len(members) >= region.replicas and not any(each.joining for each in members)))
+        return region.state is RegionState.READY and all(
+            has_all(placed.now, region.replicas) and self._is_installed(region, placed) for placed in self._shards[name]
         )
 
     def _is_installed(self, region: Region, placed: Placed) -> bool:

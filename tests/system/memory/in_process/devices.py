@@ -12,8 +12,7 @@ from netsum_memory.serve import TICK, Orders
 from netsum_memory.storage import Storage
 
 from tests.system.memory.in_process.controller import Controller
-from tests.system.memory.in_process.network import InProcessNetwork
-from tests.system.memory.in_process.switch import VIRTUAL, Switch
+from tests.system.memory.in_process.network import VIRTUAL, InProcessNetwork, Switch
 
 REPORT: Final = 0.15
 """Seconds between two reports."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 from netsum.core.progress import Flow
-from netsum.errors import MemoryLostError, NetsumError
+from netsum.errors import NetsumError
 from netsum.memory.array import MemoryArray
 from netsum.memory.client import MemoryWork
 from netsum.memory.run import Task
@@ -20,8 +19,7 @@ from tests.system.memory.model import HistoryEntry, MemoryRequest
 from tests.system.memory.oracle import Lives
 from tests.system.memory.places import Place, Theme, Workload
 from tests.system.memory.plan import MemoryPlan
-from tests.system.memory.request import request_of
-from tests.system.memory.steps import is_push
+from tests.system.memory.round import RoundClient, request_of
 
 TIMEOUT: Final = 60.0
 """Seconds that an instruction may take, longer than any event."""
@@ -31,23 +29,16 @@ _CALLS: Final = (*Theme.EVERYTHING.value,)
 parameters."""
 
 
-class Client(threading.Thread):
+class Client(RoundClient, threading.Thread):
     """Attributes:
-    answered: instructions that have their reply.
-    refused: those that were refused, in words, and what went wrong besides.
-    late: those without a reply in time.
+    late: instructions without a reply in time.
     """
 
     def __init__(self, workload: Workload, plan: MemoryPlan, arrays: Mapping[str, MemoryArray], lives: Lives) -> None:
-        super().__init__(name=f"client {workload.client}", daemon=True)
-        self.workload, self._plan, self._lives = workload, plan, lives
+        threading.Thread.__init__(self, name=f"client {workload.client}", daemon=True)
+        RoundClient.__init__(self, workload, plan, lives)
         self.arrays = dict(arrays)
-        self._open: list[tuple[int, HistoryEntry, MemoryWork]] = []
-        self._gate = threading.Lock()  # guards what is asked next
-        self._rng = random.Random(f"pauses {plan.workload_seed(workload.client)}")
         self.stopped = threading.Event()
-        self.answered = 0
-        self.refused: list[str] = []
         self.late: list[str] = []
 
     def run(self) -> None:
@@ -57,54 +48,19 @@ class Client(threading.Thread):
             self.refused.append(f"client {self.workload.client}: {type(error).__name__}: {error}")
 
     def _send_all(self) -> None:
-        due = time.monotonic()
+        self.due = time.monotonic()
         while not self.stopped.is_set():
-            now = time.monotonic()
-            while self._may_send and now >= due and self._begin():
-                due = now + self._rng.expovariate(1 / self._plan.pause)
-            if self._open:
-                self._open[0][2].finished(_SLICE)
+            while self.begin_due(time.monotonic()):
+                pass
+            if self.in_flight:
+                self.in_flight[0][2].finished(_SLICE)
             else:
-                self.stopped.wait(max(_SLICE, min(due - time.monotonic(), 0.1)))
-            for each in [each for each in self._open if each[2].done()]:
-                self.finish_one(*each)
-                self._open.remove(each)
-
-    def _begin(self) -> bool:
-        with self._gate:
-            open_request = self.workload.begin(time.monotonic())
-            if open_request is not None:
-                self._open.append((*open_request, self.start_one(*open_request)))
-        return open_request is not None
-
-    @property
-    def over(self) -> bool:
-        """True if all its instructions are done."""
-        return not self.is_alive() or (self.workload.over and not self._open)
-
-    def pause(self, numbers: Collection[int]) -> None:
-        """Leave these places alone until they are renewed."""
-        with self._gate:
-            self.workload.pause(numbers)
-
-    def renew(self, numbers: Collection[int], array: MemoryArray) -> None:
-        """Their region is this one now, and as in the beginning."""
-        with self._gate:
-            self.arrays[array.name] = array
-            self.workload.renew(numbers)
-
-    @property
-    def _may_send(self) -> bool:
-        """A push may wait for other workers' pushes, so it takes up no turn."""
-        return sum(not is_push(entry.request) for _, entry, _ in self._open) < self._plan.depth
-
-    def has_open(self, numbers: Collection[int]) -> bool:
-        """True if an instruction on these places is in flight."""
-        return any(number in numbers for number, _, _ in list(self._open))
+                self.stopped.wait(max(_SLICE, min(self.due - time.monotonic(), 0.1)))
+            for each in [each for each in self.in_flight if each[2].done()]:
+                self._finish(*each)
+                self.in_flight.remove(each)
 
     def start_one(self, number: int, entry: HistoryEntry) -> MemoryWork:
-        """Begin an instruction about a place."""
-        self._lives.present[number].append(entry)
         place, request = self._plan.places[number], entry.request
         array = self.arrays[place.region]
         if request.instruction in _CALLS:
@@ -125,6 +81,11 @@ class Client(threading.Thread):
             return answers[0]
 
         return array.client.start(flow, TIMEOUT, background=True)
+
+    def read_one(self, number: int, entry: HistoryEntry) -> None:
+        """Ask an instruction about a place, and wait for its reply, from any thread."""
+        self._lives.present[number].append(entry)
+        self._finish(number, entry, self.start_one(number, entry))
 
     @staticmethod
     def _call(array: MemoryArray, place: Place, request: MemoryRequest) -> MemoryWork:
@@ -152,19 +113,16 @@ class Client(threading.Thread):
         }[request.instruction]
         return call(lanes, values, timeout=TIMEOUT)
 
-    def finish_one(self, number: int, entry: HistoryEntry, work: MemoryWork) -> None:
+    def _finish(self, number: int, entry: HistoryEntry, work: MemoryWork) -> None:
         """Note what has come back."""
         now, argument = time.monotonic(), 0
         try:
             found: Any = work.wait()
         except TimeoutError as error:
             self.late.append(f"{entry.describe()}: {error}")
+            self.workload.end(number, entry, now, None)
         except NetsumError as error:
-            if isinstance(error, MemoryLostError) and self._plan.region_of(number).fragile:
-                self.workload.lose(number, entry, now)
-                self.answered += 1
-                return
-            self.refused.append(f"{entry.describe()}: {type(error).__name__}: {error}")
+            self.refuse(number, entry, error, now)
         else:
             if entry.request.instruction == Instruction.COMPARE_SWAP:
                 found = found.found
@@ -173,5 +131,3 @@ class Client(threading.Thread):
             answer = found if isinstance(found, bytes) else b"" if found is None else np.ascontiguousarray(found).tobytes()
             self.workload.end(number, entry, now, answer, argument)
             self.answered += 1
-            return
-        self.workload.end(number, entry, now, None)
