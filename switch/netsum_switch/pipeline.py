@@ -203,6 +203,11 @@ class Pipeline:
         """True if packets go through egress queues."""
         return self._image.queued
 
+    @property
+    def has_priorities(self) -> bool:
+        """True if a packet's metadata says by which of its port's queues it leaves."""
+        return ("standard_metadata", "priority") in self.program.fields
+
     def packet_loop(self, ports: Iterable[Port], cpu_port: int) -> PacketLoop:
         """A loop in machine code that serves the ports."""
         self.refresh()

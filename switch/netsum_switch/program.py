@@ -106,7 +106,7 @@ STACK_FIELDS = ("stack_field", "union_stack_field")
 _REQUIRED_FIELDS = ("ingress_port", "packet_length", "instance_type", "egress_spec", "egress_port")
 _KEPT_FIELDS = {"parser_error": 32, "checksum_error": 1, "mcast_grp": 16}
 
-# Metadata that simple_switch knows as P4_14 does, by headers of its own. A program of P4_14 has these headers; one of P4_16 has
+# Metadata for which simple_switch has headers of its own, as P4_14. A program of P4_14 has these headers; one of P4_16 has
 # aliases by these names.
 _OWN_HEADERS = {
     "intrinsic_metadata": ("ingress_global_timestamp", "egress_global_timestamp", "mcast_grp", "egress_rid", "priority"),

@@ -69,7 +69,7 @@ class QueueOptions:
     @property
     def are_wanted(self) -> bool:
         """True if packets go through queues even of programs that do not look at these."""
-        return (self.depth, self.rate) != (DEFAULT_DEPTH, 0.0) or bool(self.depths) or bool(self.rates)
+        return (self.depth, self.rate, self.priorities) != (DEFAULT_DEPTH, 0.0, 1) or bool(self.depths) or bool(self.rates)
 
 
 class Resumable(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 
-from netsum_switch.native.layout import GROUP_IDS, LENGTHS_AT, SESSION_IDS, WHOLE, Context
+from netsum_switch.native.layout import GROUP_IDS, LENGTHS_AT, PRIORITIES_AT, SESSION_IDS, SESSIONS_BYTES, WHOLE, Context
 from netsum_switch.native.memory import Memory
 
 Replica = tuple[int, int]  # (egress port, replica id)
@@ -18,11 +18,11 @@ class ReplicationEngine:
         self._space = space
         self._change = changed
         self._groups = space(Context.GROUPS, 8 * GROUP_IDS)
-        self._sessions = space(Context.SESSIONS, 12 * SESSION_IDS)
+        self._sessions = space(Context.SESSIONS, SESSIONS_BYTES)
         self._replicas = {word: Memory(0) for word in (Context.GROUP_REPLICAS, Context.SESSION_REPLICAS)}
         self.multicast: dict[int, tuple[Replica, ...]] = {}
         self.clones: dict[int, tuple[Replica, ...]] = {}
-        self._lengths: dict[int, int] = {}
+        self._settings: dict[int, tuple[int, int]] = {}
 
     def set_group(self, group_id: int, replicas: Iterable[Replica]) -> None:
         """Define or redefine a multicast group. Copies leave in the order of `replicas`."""
@@ -34,10 +34,11 @@ class ReplicationEngine:
         self.multicast.pop(group_id, None)
         self._change(self)
 
-    def set_clone_session(self, session_id: int, replicas: Iterable[Replica], length: int = 0) -> None:
-        """Define or redefine a clone session. Clones leave with ``length`` bytes at most; 0 is no limit."""
+    def set_clone_session(self, session_id: int, replicas: Iterable[Replica], length: int = 0, priority: int = 0) -> None:
+        """Define or redefine a clone session. Clones leave with ``length`` bytes at most, 0 is no limit, and through the queue of
+        a ``priority``; 0 leaves this to the clone's field list."""
         self.clones[session_id] = tuple(replicas)
-        self._lengths[session_id] = length or WHOLE
+        self._settings[session_id] = length or WHOLE, priority
         self._change(self)
 
     def delete_clone_session(self, session_id: int) -> None:
@@ -51,7 +52,9 @@ class ReplicationEngine:
         self._write(self._sessions, SESSION_IDS, Context.SESSION_REPLICAS, self.clones)
         for session_id in self.clones:
             if session_id < SESSION_IDS:
-                self._sessions.set_number(LENGTHS_AT + 4 * session_id, self._lengths[session_id], 4)
+                length, priority = self._settings[session_id]
+                self._sessions.set_number(LENGTHS_AT + 4 * session_id, length, 4)
+                self._sessions.set_number(PRIORITIES_AT + session_id, priority, 1)
 
     def _write(self, index: Memory, ids: int, word: Context, copies: dict[int, tuple[Replica, ...]]) -> None:
         replicas: list[Replica] = []

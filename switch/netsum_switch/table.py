@@ -97,10 +97,13 @@ REFERENCES = (ActionInfo("$member$", -1, (("member", 32),)), ActionInfo("$group$
 _KINDS = {each.name: kind for kind, each in enumerate(REFERENCES)}
 
 
+DEFAULT = -1
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """A table entry. `packets` and `bytes` are its direct counter. `slot` is the lowest number that was free in its
-    table when it was inserted, as BMv2 numbers entries."""
+    table when it was inserted, as BMv2 numbers entries; the default entry's is `DEFAULT`."""
 
     match: tuple[Match, ...]
     priority: int
@@ -109,6 +112,11 @@ class Entry:
     packets: int = 0
     bytes: int = 0
     slot: int = 0
+
+    @property
+    def row(self) -> int:
+        """The number of its row in memory: of its action, counter and meter. The default entry's is 0."""
+        return self.slot + 1
 
 
 class Table:
@@ -141,12 +149,13 @@ class Table:
         self.with_timeouts = with_timeouts
         self.profile = profile
         self._entry_actions = actions if profile is None else REFERENCES
-        self.meters: MeterArray | None = None  # with a cell for each slot
+        self.meters: MeterArray | None = None  # with a cell for each row
         self.const_entries = False
         self.const_default_action = False
         self.const_default_entry = False
         self.default_entry: Entry | None = None
-        self._initial_default: Entry | None = None
+        self._initial_default: tuple[str, tuple[int, ...]] | None = None
+        self.has_initial_default = True
         self._entries: dict[tuple[tuple[Match, ...], int], Entry] = {}
         self._free_slots: list[int] = []  # a heap
 
@@ -206,24 +215,31 @@ class Table:
         same_action = self.default_entry is not None and self.default_entry.action == action
         if self.const_default_entry or (self.const_default_action and not same_action):
             raise ImmutableError(f"the default entry of table {self.name} is const")
-        self.default_entry = Entry((), 0, action, params)
+        self._put_default(action, params)
+        self.has_initial_default = False
+
+    def _put_default(self, action: str, params: tuple[int, ...]) -> None:
+        if self.default_entry is None:
+            self.default_entry = self._new_entry((), 0, action, params, DEFAULT)
+        self.default_entry.action, self.default_entry.params = action, params
 
     def fix_default(self, action: str, params: tuple[int, ...], const_action: bool, const_entry: bool) -> None:
         """Set the program's default entry, which `reset_default` restores. Raises TableError if the action does not fit."""
         self.set_default(action, params)
-        self._initial_default = self.default_entry
+        self._initial_default, self.has_initial_default = (action, params), True
         self.const_default_action, self.const_default_entry = const_action, const_entry
 
-    @property
-    def has_initial_default(self) -> bool:
-        """True if the default entry is the program's."""
-        return self.default_entry is self._initial_default
-
     def reset_default(self) -> None:
-        """Restore the program's default entry. Raises TableError if the program fixes the default."""
+        """Restore the program's default entry, with its counter at 0. Raises TableError if the program fixes the default."""
         if self.const_default_entry:
             raise ImmutableError(f"the default entry of table {self.name} is const")
-        self.default_entry = self._initial_default
+        if self._initial_default is None:
+            self.default_entry = None
+        else:
+            self._put_default(*self._initial_default)
+        if self.default_entry is not None:
+            self.default_entry.packets = self.default_entry.bytes = 0
+        self.has_initial_default = True
 
     def _check_mutable(self) -> None:
         if self.const_entries:

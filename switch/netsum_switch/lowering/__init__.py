@@ -2,7 +2,7 @@
 
 `lower(program)` gives a `Lowered`: variables with their widths, the parser's states, the controls' nodes, calculations. What
 p4c writes in terms of headers, stacks and unions is reduced here to assignments of integers to variables, so that a back half
-knows integers, a few statements and nothing of P4's types. `netsum_switch.native` writes them in LLVM's language.
+handles integers and a few statements, and nothing of P4's types. `netsum_switch.native` writes them in LLVM's language.
 
 BMv2 computes with unbounded integers and cuts a value when it is stored. So every expression carries the bits that its value
 can need (`values.py`); what has no bound is refused by name.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from netsum_switch.errors import JsonError, UnsupportedError
 from netsum_switch.lowering.expressions import Expressions
 from netsum_switch.lowering.primitives import Primitives
-from netsum_switch.lowering.statements import Apply, Condition, Control, Direct, MeterRead, Node, Statements
+from netsum_switch.lowering.statements import Apply, Condition, Control, Direct, MeterRead, Node
 from netsum_switch.lowering.values import Expression
 from netsum_switch.program import Json, Program, selector_of
 
@@ -17,17 +17,23 @@ NodeName = str | None
 
 def has_loop(graph: Mapping[str, Sequence[NodeName]], entry: NodeName) -> bool:
     """True if a node that can be reached from ``entry`` leads back to itself."""
-    finished: dict[NodeName, bool] = {None: True}
-
-    def visit(node: NodeName) -> bool:
-        if node is None or node in finished:
-            return not finished[node]
-        finished[node] = False
-        found = any(visit(following) for following in graph[node])
-        finished[node] = True
-        return found
-
-    return visit(entry)
+    done: set[NodeName] = set()
+    on_way: set[NodeName] = set()
+    way: list[tuple[NodeName, Iterator[NodeName]]] = [(None, iter((entry,)))]  # a list: Python's calls are not as deep
+    while way:
+        node, rest = way[-1]
+        for to in rest:
+            if to in on_way:
+                return True
+            if to is not None and to not in done:
+                on_way.add(to)
+                way.append((to, iter(graph[to])))
+                break
+        else:
+            way.pop()
+            on_way.discard(node)
+            done.add(node)
+    return False
 
 
 class Controls:
@@ -59,7 +65,8 @@ class Controls:
         following: dict[str, str | None] = table["next_tables"]
         default = table.get("default_entry") or {}
         base: str | None = table.get("base_default_next")
-        if not table["key"] and default.get("action_entry_const"):
+        measured = table["with_counters"] or table.get("direct_meters") is not None
+        if not table["key"] and default.get("action_entry_const") and not measured:
             action_id = default["action_id"]
             args = [self._expressions.values.constant(int(each, 16)) for each in default["action_data"]]
             if len(args) != len(self._program.actions[action_id]["runtime_data"]):
@@ -79,7 +86,7 @@ class Controls:
             tuple(value for value, _ in keys),
             tuple(width for _, width in keys),
             bool(table["with_counters"]),
-            self._on_hit(table),
+            self._meter(table),
             profile,
             selector_of(profile) if profile and "selector" in self._program.profiles[profile] else None,
             tuple(actions),
@@ -89,12 +96,13 @@ class Controls:
             base,
         )
 
-    def _on_hit(self, table: Json) -> Statements:
+    def _meter(self, table: Json) -> MeterRead | None:
+        """The reading of the meter beside each entry."""
         name = table.get("direct_meters")
         if name is None:
-            return ()
+            return None
         target = self._expressions.variables.field(*self._program.meters[name]["result_target"])
-        return (MeterRead(target, name, self._expressions.values.slot),)
+        return MeterRead(target, name, self._expressions.values.row_number)
 
     @staticmethod
     def _actions(table: Json) -> list[tuple[int, str]]:

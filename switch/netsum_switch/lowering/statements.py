@@ -141,14 +141,14 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A table. ``widths`` are those of its key fields, as it is matched; ``on_hit`` runs before the action of an entry;
+    """A table. ``widths`` are those of its key fields, as it is matched; ``meter`` runs before the action of an entry;
     ``actions`` come with where each leads."""
 
     table: str
     keys: tuple[Expression, ...]
     widths: tuple[int, ...]
     with_counters: bool
-    on_hit: Statements
+    meter: MeterRead | None
     profile: str | None  # an entry names a member of it, or a group that `selector` chooses from
     selector: str | None  # a calculation
     actions: tuple[tuple[Action, str | None], ...]

@@ -62,8 +62,8 @@ class Parameter(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Slot(Expression):
-    """The place of the table entry that was found."""
+class RowNumber(Expression):
+    """The number of the row that was found in a table; the default entry's is 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +107,7 @@ class Values:
     def __init__(self) -> None:
         self._known: dict[object, Expression] = {}
         self.zero, self.one = self.constant(0), self.constant(1)
-        self.slot = Slot(32, False)
+        self.row_number = RowNumber(32, False)
 
     def constant(self, value: int) -> Constant:
         bits = max(1, value.bit_length()) if value >= 0 else (~value).bit_length() + 1

@@ -13,7 +13,7 @@ The front half, `netsum_switch.lowering`, gives integers, a few statements and a
 - `memory`, the lower half of `tables` and `profile_image` are the other side: the control plane's objects over the same memory.
 
 The compiled function is ``i32 process(ptr context, ptr frame, i64 length, i64 port)``. It writes records of what comes out
-(frames, digests, messages) and knows nothing of Python. `loop` calls it for the frames of all ports, sends what comes out and
+(frames, digests, messages) and does not depend on Python. `loop` calls it for the frames of all ports, sends what comes out and
 leaves to Python what is not a frame for a port; `io` says where its memory lies. The control plane changes memory and pointers
 between two batches, under the data plane's lock.
 

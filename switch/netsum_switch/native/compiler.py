@@ -51,7 +51,7 @@ def directory() -> Path:
 
 
 def cached(key: str, compile_it: Callable[[], bytes]) -> bytes:
-    """The code by this name, compiled if it is not there. If several processes want it, one compiles and the others wait."""
+    """The code by this name, compiled if it is not there. If several processes need it, one compiles and the others wait."""
     with ExitStack() as undo:
         try:
             place = _open(directory())

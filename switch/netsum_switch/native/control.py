@@ -68,18 +68,19 @@ class ControlWriter(StatementWriter):
         row = self._find(node)
         hit = out.compare("ne", 64, row, 0)
         if node.with_counters:
-            with out.when(hit):
-                counts = self.pointer(plan.word + TableWord.COUNTS)
-                self.count(out.offset(counts, out.op("shl", 64, row, 4)))
+            self.count(out.offset(self.pointer(plan.word + TableWord.COUNTS), out.op("shl", 64, row, 4)))
         if self._tables[node.table].get("support_timeout"):
             with out.when(hit):
                 now = out.value(f"call i64 {self.pointer(Context.CLOCK)}(ptr %c)")
                 hits = self.pointer(plan.word + TableWord.HITS)
                 out.store(now, out.offset(hits, out.op("shl", 64, row, 3)), 64, 8)
-        if node.on_hit:
-            with out.when(hit):
-                self.expressions.slot = out.op("sub", 64, row, 1)
-                self.statements(node.on_hit)
+        if node.meter is not None:
+            # The first cell is the default entry's. In simple_switch a miss leaves the color as it is; here it does so, too, as
+            # long as that cell is not configured.
+            configured = out.load(self.pointer(self.module.image.meters[node.meter.array].word), 64, 8)
+            with out.when(out.op("or", 1, hit, out.compare("ne", 64, configured, 0))):
+                self.expressions.row_number = row
+                self.statements((node.meter,))
         data = out.offset(self.pointer(plan.word + TableWord.ROWS), out.op("mul", 64, row, plan.row))
         if node.profile is not None:
             data = self._member(node, hit, data)

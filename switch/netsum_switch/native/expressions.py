@@ -19,7 +19,7 @@ from netsum_switch.lowering.values import (
     Operation,
     Parameter,
     Random,
-    Slot,
+    RowNumber,
     Variable,
     walk,
 )
@@ -44,8 +44,8 @@ class Surroundings(Protocol):
 
 
 class Expressions:
-    """Writes into one function. ``row`` is the table row with the action's parameters, while an action is written, ``slot``
-    the entry's place, while what comes before it is."""
+    """Writes into one function. ``row`` is the table row with the action's parameters, while an action is written,
+    ``row_number`` that row's number, while what comes before it is."""
 
     def __init__(self, assembly: LlvmModule, layout: Layout, out: LlvmFunction, around: Surroundings) -> None:
         self.assembly = assembly
@@ -53,7 +53,7 @@ class Expressions:
         self.out = out
         self._around = around
         self.row: Register = ""
-        self.slot: Register = ""
+        self.row_number: Register = ""
         self.places: tuple[int, ...] = ()  # byte offsets of the parameters in the row
         self.where = ""  # the P4 construct, for errors
         self.big = BigIntegers(self)
@@ -82,8 +82,8 @@ class Expressions:
             return literal(expression.value, bits)
         if isinstance(expression, Variable | Parameter):
             return self._loaded(self.place(expression), expression, bits)
-        if isinstance(expression, Slot):
-            return self.out.resize(self.slot, 64, bits)
+        if isinstance(expression, RowNumber):
+            return self.out.resize(self.row_number, 64, bits)
         if isinstance(expression, Calculated):
             return self.out.resize(self._around.calculate(self.out, expression.calculation), 64, bits)
         if isinstance(expression, Random):

@@ -144,6 +144,8 @@ QUEUES_BYTES = WAITING_AT + PORT_NUMBERS
 GROUP_IDS = 1 << 16
 SESSION_IDS = 1 << 15
 LENGTHS_AT = 8 * SESSION_IDS  # behind the sessions' replicas: {u32 bytes that a clone has at most}
+PRIORITIES_AT = 12 * SESSION_IDS  # then {u8 a clone's priority}; 0: that of the field list
+SESSIONS_BYTES = 13 * SESSION_IDS
 WHOLE = 1 << 30  # the length that a packet that is not truncated is cut to
 DEEPEST = 64  # clones of clones in egress
 
@@ -212,7 +214,7 @@ def control_statements(control: Control) -> list[Statements]:
         if isinstance(node, Direct):
             found.append(node.action.body)
         elif isinstance(node, Apply):
-            found += [node.on_hit, *(action.body for action, _ in node.actions)]
+            found += [() if node.meter is None else (node.meter,), *(action.body for action, _ in node.actions)]
         else:
             assert isinstance(node, Condition)
     return found

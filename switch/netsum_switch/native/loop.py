@@ -2,9 +2,10 @@
 
     i64 run(ptr context, ptr loop)
 
-serves the ports in turn, a batch of frames each, until Python has something to do: a thread wants the data plane's lock, a port
-is one that only Python can serve, or there are records that Python reads. It gives the number of the port that waits for Python,
-counted from 1, or 0. Records that are done with have the kind 0, and what is sent is read from them, so nothing is copied for it.
+serves the ports in turn, a batch of frames each, until Python has something to do: a thread waits for the data plane's lock, a
+port is one that only Python can serve, or there are records that Python reads. It gives the number of the port that waits for
+Python, counted from 1, or 0. Records that are done with have the kind 0, and what is sent is read from them, so nothing is copied
+for it.
 
 `loop_layout` says where all of it lies, `sending` is the way out.
 """

@@ -104,7 +104,8 @@ class Module:
             if not each.get("is_direct"):
                 self.image.counters[each["name"]] = self._array(each["size"], 128)
         for each in lowered.program.meters.values():
-            self.image.meters[each["name"]] = self._array(each["size"], METER_BITS)
+            beside_entries = bool(each.get("is_direct"))  # one more, for the default entry
+            self.image.meters[each["name"]] = self._array(each["size"] + beside_entries, METER_BITS)
         for control in (lowered.ingress, lowered.egress):
             for table in lowered.program.pipelines[control.name]["tables"]:
                 node = control.nodes[table["name"]]
@@ -187,7 +188,7 @@ class Scope:
         self.out: LlvmFunction = module.assembly.function(name, parameters, attributes=attributes)
         self.expressions = Expressions(module.assembly, module.layout, self.out, self)
 
-    # What expressions ask for
+    # What expressions call
 
     def calculate(self, out: LlvmFunction, name: str) -> Register:
         number = list(self.module.lowered.calculations).index(name)

@@ -21,6 +21,7 @@ from netsum_switch.native.layout import (
     LENGTHS_AT,
     MAX_PASSES,
     PASSES_IN_TURN,
+    PRIORITIES_AT,
     RECORD_BYTES,
     WHOLE,
     Context,
@@ -61,7 +62,7 @@ class PacketWriter(StatementWriter):
         return self.expressions.emit(self.variables.mark(name), 64)
 
     def set_time(self, name: str) -> None:
-        """Asking for the time takes some; few programs look at all of them."""
+        """Set a timestamp that the program reads: a call of the clock takes time."""
         if self.variables.has("standard_metadata", name) and self.variables.standard(name) in self.module.read:
             self.set_standard(name, self.out.value(f"call i64 {self.pointer(Context.CLOCK)}(ptr %c)"))
 
@@ -225,6 +226,11 @@ def _clone(writer: PacketWriter, module: Module, instance: int) -> None:
     writer.set_mark("truncated", most)
     writer.clear_metadata()
     writer.restore(marks["clone_list"], space)
+    if module.queued and writer.variables.has("standard_metadata", "priority"):
+        priorities = out.offset(writer.pointer(Context.SESSIONS), PRIORITIES_AT)
+        priority = out.load(out.offset(priorities, marks["clone_session"]), 8)
+        with out.when(out.compare("ne", 8, priority, 0)):
+            writer.set_standard("priority", out.resize(priority, 8, 64))
     writer.call("copies", "ptr %s", "ptr %c", f"ptr {replicas}", f"i64 {count}", f"i64 {instance}")
     out.give("i32 0")
 

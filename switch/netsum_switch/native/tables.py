@@ -18,7 +18,7 @@ from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.memory import Memory, Staged
 from netsum_switch.native.module import Module, Places, TablePlan
 from netsum_switch.program import Json
-from netsum_switch.table import Entry, Exact, Lpm, Match, Range, Table, mask_of
+from netsum_switch.table import DEFAULT, Entry, Exact, Lpm, Match, Range, Table, mask_of
 
 DELETED = (1 << 64) - 1
 _FIRST, _FACTOR = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
@@ -358,7 +358,7 @@ class NativeTable(Table):
             self._rows = Staged(self._room * self._plan.row, self._rows.data)
         if slot in self._left:  # the entry that was here may still count
             self._new_counts |= {(slot, 0): 0, (slot, 1): 0}
-        if self.with_timeouts:
+        if self.with_timeouts and slot != DEFAULT:
             self._unseen.add(slot)
         return NativeEntry(self, match, priority, action, params, slot)
 

@@ -14,8 +14,8 @@ from netsum_switch.p4runtime.status import RpcError, check_type, invalid
 from netsum_switch.p4runtime.tables import Tables
 from netsum_switch.table import Entry
 
-Place = int | Entry | None
-"""An index, or the entry beside which the cell is; the default entry, None, has no cell."""
+Place = int | Entry
+"""An index, or the entry beside which the cell is."""
 
 
 class Cells:
@@ -100,8 +100,6 @@ class Cells:
         array = self._require_direct(table)
         if table_entry.match or table_entry.is_default_action:
             entry = self._tables.find(table, table_entry)
-            if entry is None:
-                raise RpcError(code_pb2.UNIMPLEMENTED, f"Default entries have no direct {self.kind} here")
             message = getattr(response.entities.add(), f"direct_{self.kind}_entry")
             message.table_entry.CopyFrom(table_entry)
             self._get(array, entry, message)

@@ -82,10 +82,11 @@ class Control:
         send: Callable[[Any], None],
         ports: Collection[int] = (),
         lock: AbstractContextManager[object] | None = None,
+        priorities: int = 1,
     ) -> None:
-        """``ports`` are those that the switch has. ``send`` is called with digests and idle timeouts for the primary controller,
-        from separate threads. ``lock`` is the data plane's, if there is one. Raises RpcError (INVALID_ARGUMENT) if the p4info is
-        not the pipeline's."""
+        """``ports`` are those that the switch has, each with so many ``priorities``. ``send`` is called with digests and
+        idle timeouts for the primary controller, from separate threads. ``lock`` is the data plane's, if there is one. Raises
+        RpcError (INVALID_ARGUMENT) if the p4info is not the pipeline's."""
         _check_same_program(info, pipeline)
         self.pipeline = pipeline
         self.packet_io = PacketIo(info)
@@ -96,7 +97,7 @@ class Control:
         self.tables = tables = Tables(info, pipeline, profiles, self.idle_timeouts)
         registers = Registers(info, pipeline, lock or nullcontext())
         counters, meters = Counters(info, pipeline, tables), Meters(info, pipeline, tables)
-        replication, value_sets = Replication(pipeline.pre), ValueSets(info)
+        replication, value_sets = Replication(pipeline.pre, priorities if pipeline.has_priorities else 1), ValueSets(info)
         self._served: dict[str, tuple[Callable[[int, Any], None], Callable[[Any, Any], None]]] = {
             "table_entry": (tables.write, tables.read),
             "counter_entry": (counters.write, counters.read),
@@ -122,7 +123,7 @@ class Control:
         write(update.type, getattr(update.entity, kind))
 
     def read(self, entity: Any, response: Any) -> None:
-        """Append what one entity of a ReadRequest asks for to `response`. Raises RpcError if it is refused; what was
+        """Append what one entity of a ReadRequest selects to `response`. Raises RpcError if it is refused; what was
         read before stays in `response`."""
         kind = entity.WhichOneof("entity")
         if kind == "extern_entry" and not entity.extern_entry.ListFields():
@@ -148,8 +149,8 @@ class Control:
 def _check_same_program(info: P4Info, pipeline: Pipeline) -> None:
     """Check that the pipeline has what the p4info names, to report a mix-up of two builds now and not at the first packet.
 
-    What p4c itself makes differ is accepted: a table that it has found to do nothing is in the p4info alone (`Tables` knows what
-    to do), and an error or an enum as a key has no width there.
+    What p4c itself makes differ is accepted: a table that it has found to do nothing is in the p4info alone (`Tables.table`),
+    and an error or an enum as a key has no width there.
     """
     unnamed = {name for name, table in pipeline.tables.items() if table.keys and not table.const_entries}
     unnamed -= {table.name for table in info.tables.values()}
@@ -160,12 +161,16 @@ def _check_same_program(info: P4Info, pipeline: Pipeline) -> None:
         elif unnamed:
             raise _other_program(f"table {table.name}")
     _check_named("counter", info.counters.values(), pipeline.counters)
+    for counter in info.counters.values():
+        _check_cells(f"Counter {counter.name}", counter.size == pipeline.counters[counter.name].size)
     _check_named("meter", info.meters.values(), pipeline.meters)
+    for meter in info.meters.values():
+        _check_cells(f"Meter {meter.name}", meter.size == pipeline.meters[meter.name].size)
     _check_named("register", info.registers.values(), pipeline.registers)
     for register in info.registers.values():
         array, cell = pipeline.registers[register.name], register.type
-        if register.size != len(array) or (cell.width != array.bits and not cell.translated):
-            raise invalid(f"Register {register.name} has other cells in the p4info than in the JSON: compile both again")
+        same_bits = cell.width == array.bits or cell.translated
+        _check_cells(f"Register {register.name}", register.size == len(array) and same_bits)
     _check_named("action profile", [each for each in info.profiles.values() if each.actions], pipeline.profiles)
 
 
@@ -175,6 +180,11 @@ def _check_table(spec: TableSpec, table: Table) -> None:
         raise invalid(f"Table {spec.name} has another key in the p4info than in the JSON: compile both again")
     if spec.idle_timeout and not table.with_timeouts:
         raise invalid(f"Table {spec.name} has idle timeouts in the p4info and not in the JSON: compile both again")
+
+
+def _check_cells(what: str, are_same: bool) -> None:
+    if not are_same:
+        raise invalid(f"{what} has other cells in the p4info than in the JSON: compile both again")
 
 
 def _check_named(kind: str, specs: Iterable[Any], found: Container[str]) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.rpc import code_pb2
 from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.externs import MeterArray
 from netsum_switch.p4runtime.cells import Cells, Place
 from netsum_switch.p4runtime.p4info import CounterSpec, CounterUnit, MeterSpec, P4Info, TableSpec
-from netsum_switch.p4runtime.status import RpcError
 from netsum_switch.p4runtime.tables import Tables, read_config, refuse_colors, write_config
 from netsum_switch.pipeline import Pipeline
 from netsum_switch.table import Entry
@@ -37,8 +35,6 @@ class Counters(Cells):
         message.data.packet_count, message.data.byte_count = self._counted(spec, place)
 
     def _set(self, spec: CounterSpec, place: Place, message: Any) -> None:
-        if place is None:
-            raise _no_cell("counter")
         if not message.HasField("data"):
             return
         packets, size = self._counted(spec, place)
@@ -78,21 +74,14 @@ class Meters(Cells):
 
     def _get(self, array: MeterArray, place: Place, message: Any) -> None:
         refuse_colors(message, "counter_data")
-        config = array.config(_slot(place))
+        config = array.config(_cell(place))
         if config is not None:
             write_config(config, message.config)
 
     def _set(self, array: MeterArray, place: Place, message: Any) -> None:
         refuse_colors(message, "counter_data")
-        array.configure(_slot(place), read_config(message.config) if message.HasField("config") else None)
+        array.configure(_cell(place), read_config(message.config) if message.HasField("config") else None)
 
 
-def _slot(place: Place) -> int:
-    if place is None:
-        raise _no_cell("meter")
-    return place.slot if isinstance(place, Entry) else place
-
-
-def _no_cell(kind: str) -> RpcError:
-    """The refusal of the cell beside a default entry."""
-    return RpcError(code_pb2.UNIMPLEMENTED, f"Default entries have no direct {kind} here")
+def _cell(place: Place) -> int:
+    return place.row if isinstance(place, Entry) else place

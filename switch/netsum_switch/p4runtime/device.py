@@ -133,6 +133,7 @@ class Device:
                 self.arbitration.send_to_primary,
                 self._dataplane.ports.keys(),
                 self._dataplane.lock,
+                self._dataplane.queues.options.priorities,
             )
             if action == _Request.VERIFY:
                 control.close()

@@ -47,6 +47,9 @@ class Digest:
                 raise self.not_configured()
         else:
             raise invalid("Invalid update type for DigestEntry")
+        for name in ("max_timeout_ns", "max_list_size", "ack_timeout_ns"):
+            if getattr(entry.config, name) < 0:
+                raise invalid(f"{name} of a digest cannot be negative")
         if update_type == p4runtime_pb2.Update.DELETE:
             self.config = None
             self._samples.clear()
@@ -85,7 +88,7 @@ class Digest:
         return (self.config.config.max_list_size if self.config is not None else 0) or _DEFAULT_LIST_SIZE
 
     def next_deadline(self) -> float | None:
-        """The time at which `due` or `expire` should be asked next; None if never."""
+        """The time at which `due` or `expire` should be called next; None if never."""
         if self.config is None:
             return None
         config, deadlines = self.config.config, []

@@ -20,7 +20,7 @@ _ENUM_BITS = 32  # p4c's choice, which numbers an enum's members from 0 in their
 class DataType:
     """A type: the field of P4Data that holds its values, and its width in bits.
 
-    ``field`` is None for a string that stands for a number by an agreement that this switch knows nothing of. ``translated``: the
+    ``field`` is None for a string that stands for a number by an agreement that this switch does not have. ``translated``: the
     width is that of the controller's values, and those of the program may have another. ``members``: the names in an enum.
     """
 

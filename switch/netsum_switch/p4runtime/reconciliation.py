@@ -70,12 +70,16 @@ class Reconciliation:
             if name in running.meters and not any(table.meters is meter for table in new.tables.values()):
                 for index in range(min(meter.size, running.meters[name].size)):
                     meter.copy(index, running.meters[name], index)
+        for name, table in new.tables.items():
+            old = running.tables[name].default_entry if name in running.tables else None
+            if old is not None and table.default_entry is not None:
+                table.default_entry.packets, table.default_entry.bytes = old.packets, old.bytes
         for old_spec, entry, spec, kept in self._entries:
             kept.packets, kept.bytes = entry.packets, entry.bytes
             new.tables[spec.name].copy_hit(kept, running.tables[old_spec.name], entry)
             old_meters, meters = running.tables[old_spec.name].meters, new.tables[spec.name].meters
             if old_meters is not None and meters is not None:
-                meters.copy(kept.slot, old_meters, entry.slot)
+                meters.copy(kept.row, old_meters, entry.row)
 
     def _read(self, fields: Mapping[str, Any]) -> list[Any]:
         """The entities that a request finds in the old program."""
@@ -101,9 +105,11 @@ class Reconciliation:
             request.meter_config.SetInParent()
         entities = [each for each in self._read({"table_entry": request}) if not each.table_entry.is_const]
         table = self._running.tables.get(old.name)
-        default = self._read({"table_entry": {"table_id": old.id, "is_default_action": True}})[0]
+        request.is_default_action = True
+        [default] = self._read({"table_entry": request})
         changed = table is not None and old.profile_id is None and not table.has_initial_default
-        if changed or default.table_entry.metadata or default.table_entry.controller_metadata:
+        attached = default.table_entry.metadata or default.table_entry.controller_metadata
+        if changed or attached or default.table_entry.HasField("meter_config"):
             entities.append(default)
         if not entities:
             return
@@ -112,10 +118,8 @@ class Reconciliation:
         for entity in entities:
             entry = self._old.tables.find(old, entity.table_entry)
             self._translate_entry(old, new, entity.table_entry)
-            self._write(_MODIFY if entry is None else _INSERT, entity)
-            kept = self._new.tables.find(new, entity.table_entry)
-            if entry is not None and kept is not None:
-                self._entries.append((old, entry, new, kept))
+            self._write(_MODIFY if entity.table_entry.is_default_action else _INSERT, entity)
+            self._entries.append((old, entry, new, self._new.tables.find(new, entity.table_entry)))
 
     def _id(self, kind: str, number: int) -> int:
         """The new program's id of an object with an id in the old one. Raises RpcError (INVALID_ARGUMENT) if it has none."""

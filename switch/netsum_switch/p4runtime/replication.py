@@ -40,7 +40,7 @@ class ReplicationGroup:
 
     def replicas(self) -> list[tuple[int, int]]:
         """(port, replica id) in the order in which copies are made, which is unspecified."""
-        return [  # of the ports that BMv2's replication engine knows: it silently ignores others
+        return [  # of the ports that BMv2's replication engine has: it silently ignores others
             (number, rid)
             for rid in sorted(self.ports)
             for number in sorted(port.number for port in self.ports[rid] if port.number < PORT_NUMBERS)
@@ -53,6 +53,7 @@ class Session:
 
     group: ReplicationGroup
     packet_length_bytes: int
+    class_of_service: int
 
 
 class Replication:
@@ -61,8 +62,10 @@ class Replication:
     The caller serializes calls, and writes while the pipeline is `changing`.
     """
 
-    def __init__(self, engine: ReplicationEngine) -> None:
+    def __init__(self, engine: ReplicationEngine, classes: int = 1) -> None:
+        """``classes``: of service, which are the priority queues of a port."""
         self._engine = engine
+        self._classes = classes
         self._groups: dict[int, ReplicationGroup] = {}
         self._sessions: dict[int, Session] = {}
 
@@ -124,13 +127,13 @@ class Replication:
             del self._sessions[session_id]
             self._engine.delete_clone_session(session_id)
             return
-        if entry.class_of_service:
-            raise RpcError(code_pb2.UNIMPLEMENTED, "COS for clone sessions not supported yet")
+        if entry.class_of_service >= self._classes:
+            raise invalid(f"class_of_service {entry.class_of_service}: clones have {self._classes}, one for each priority queue")
         if entry.packet_length_bytes < 0:
             raise invalid("packet_length_bytes cannot be negative")
         group = self._new_group(entry, None if old is None else old.group)
-        self._sessions[session_id] = Session(group, entry.packet_length_bytes)
-        self._engine.set_clone_session(session_id, group.replicas(), entry.packet_length_bytes)
+        self._sessions[session_id] = Session(group, entry.packet_length_bytes, entry.class_of_service)
+        self._engine.set_clone_session(session_id, group.replicas(), entry.packet_length_bytes, entry.class_of_service)
 
     def _new_group(self, entry: Any, old: ReplicationGroup | None = None) -> ReplicationGroup:
         """The group that a message's replicas describe, which replaces `old`. Raises RpcError: INVALID_ARGUMENT or OUT_OF_RANGE
@@ -173,6 +176,7 @@ class Replication:
             message = response.entities.add().packet_replication_engine_entry.clone_session_entry
             message.session_id = each
             message.packet_length_bytes = session.packet_length_bytes
+            message.class_of_service = session.class_of_service
             _write_replicas(session.group, message.replicas)
 
 

@@ -122,7 +122,7 @@ class Servicer:
         if connection is not None and update.role.name != connection.role:
             raise RpcError(code_pb2.FAILED_PRECONDITION, "A stream stays with its role: open another for another role")
         if update.role.HasField("config"):
-            raise invalid("This switch knows no scheme of role configurations: leave role.config unset for full access")
+            raise invalid("This switch has no scheme of role configurations: leave role.config unset for full access")
         if connection is not None:
             self._device.arbitration.update(connection, election_id)
             return connection

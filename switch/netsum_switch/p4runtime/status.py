@@ -42,7 +42,7 @@ def invalid_id() -> RpcError:
 
 
 def batch_status(results: Sequence[RpcError | None], message: str = "") -> Any:
-    """google.rpc.Status of a batch of updates, or of what a ReadRequest asks for: OK, or UNKNOWN with one p4.v1.Error for each,
+    """google.rpc.Status of a batch of updates, or of the entities of a ReadRequest: OK, or UNKNOWN with one p4.v1.Error for each,
     in order."""
     status = status_pb2.Status()
     if not any(results):

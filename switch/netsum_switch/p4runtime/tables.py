@@ -69,7 +69,7 @@ def _burst(value: int) -> int:
 
 @dataclass(slots=True)
 class Attachment:
-    """The metadata that a controller attaches to an entry; the data plane knows nothing of it."""
+    """The metadata that a controller attaches to an entry; the data plane does not use it."""
 
     controller_metadata: int = 0
     metadata: bytes = b""
@@ -151,13 +151,14 @@ class Tables:
                 raise RpcError(code_pb2.NOT_FOUND, "Cannot find match entry")
             try:
                 if entry.is_default_action:
-                    self._modify_default(table, entry, target)
+                    _modify_default(table, target)
                 elif target is not None:
                     table.modify(key, *target, priority)
             except TableError as error:
                 raise _refusal(error) from error
             undo.pop_all()
-        if not entry.is_default_action and (modified := table.find(key, priority)) is not None:
+        modified = table.default_entry if entry.is_default_action else table.find(key, priority)
+        if modified is not None:
             self._set_resources(spec, modified, entry, meter)
         old = attachments.get(place)
         if old is None:  # a const entry
@@ -170,15 +171,6 @@ class Tables:
             attachment = _attachment(entry, () if target is None else target[1])
             attachment.group = old.group if target is None else attachment.group
             self._attach(spec, place, attachment)
-
-    def _modify_default(self, table: Table, entry: Any, target: Target | None) -> None:
-        """Set a default entry, or make it the program's again. Raises TableError or RpcError if it is refused."""
-        if entry.HasField("counter_data") or entry.HasField("meter_config"):
-            raise RpcError(code_pb2.UNIMPLEMENTED, "Default entries have no direct counters and meters here")
-        if target is None:
-            table.reset_default()
-        else:
-            table.set_default(*target)
 
     def _check_not_const(self, spec: TableSpec) -> None:
         if spec.is_const or self.table(spec).const_entries:
@@ -239,25 +231,25 @@ class Tables:
         """Set what came with an entry; the unit that its counter is not declared to count becomes 0."""
         meters = self.table(spec).meters
         if meters is not None:
-            meters.configure(target.slot, meter)
+            meters.configure(target.row, meter)
         if spec.direct_counter is None or not entry.HasField("counter_data"):
             return
         unit, data = spec.direct_counter.unit, entry.counter_data
         target.packets = 0 if unit is CounterUnit.BYTES else data.packet_count
         target.bytes = 0 if unit is CounterUnit.PACKETS else data.byte_count
 
-    def find(self, spec: TableSpec, entry: Any) -> Entry | None:
-        """The data plane's entry for a TableEntry that a controller inserted; None for the default entry. Raises
-        RpcError (NOT_FOUND) if there is none."""
+    def find(self, spec: TableSpec, entry: Any) -> Entry:
+        """The data plane's entry for a TableEntry. Raises RpcError (NOT_FOUND) if there is none."""
         key, priority = read_key(spec, entry)
-        found = None if entry.is_default_action else self.table(spec).find(key, priority)
-        if found is None and not entry.is_default_action:
+        table = self.table(spec)
+        found = table.default_entry if entry.is_default_action else table.find(key, priority)
+        if found is None:
             raise RpcError(code_pb2.NOT_FOUND, "Cannot find match entry")
         return found
 
     def read(self, request: Any, response: Any) -> None:
-        """Append what a TableEntry in a ReadRequest asks for: one entry, those of a table that have what it says, or all of all
-        tables. Default entries are read only if `is_default_action` asks for them. Raises RpcError."""
+        """Append what a TableEntry in a ReadRequest selects: one entry, those of a table that have what it says, or all of all
+        tables. Default entries are read only if `is_default_action` is set. Raises RpcError."""
         refuse_colors(request, "meter_counter_data")
         if request.table_id == 0 and request.match:
             raise invalid("A match key needs a table: set table_id")
@@ -317,6 +309,8 @@ class Tables:
         attachment = self._attachments[spec.id][DEFAULT_KEY]
         message.controller_metadata = attachment.controller_metadata
         message.metadata = attachment.metadata
+        if default is not None:
+            self._write_resources(spec, default, request, message)
 
     def _write_entry(self, spec: TableSpec, entry: Entry, request: Any, message: Any) -> None:
         message.table_id = spec.id
@@ -326,12 +320,7 @@ class Tables:
             self._profiles.describe(spec, entry, message.action)
         else:
             write_action(self._actions[entry.action], entry.params, message.action.action)
-        meters = self.table(spec).meters
-        if request.HasField("meter_config") and meters is not None and (config := meters.config(entry.slot)) is not None:
-            write_config(config, message.meter_config)
-        if request.HasField("counter_data") and spec.direct_counter is not None:
-            message.counter_data.packet_count = entry.packets
-            message.counter_data.byte_count = entry.bytes
+        self._write_resources(spec, entry, request, message)
         attachment = self._attachments[spec.id].get((entry.match, entry.priority))
         if attachment is not None:
             message.controller_metadata = attachment.controller_metadata
@@ -340,6 +329,23 @@ class Tables:
         if request.HasField("time_since_last_hit"):
             last_hit = self.table(spec).last_hit(entry)
             message.time_since_last_hit.elapsed_ns = 0 if last_hit is None else 1000 * max(0, self._pipeline.now() - last_hit)
+
+    def _write_resources(self, spec: TableSpec, entry: Entry, request: Any, message: Any) -> None:
+        """Fill in the meter and the counter of an entry, where the request has these fields."""
+        meters = self.table(spec).meters
+        if request.HasField("meter_config") and meters is not None and (config := meters.config(entry.row)) is not None:
+            write_config(config, message.meter_config)
+        if request.HasField("counter_data") and spec.direct_counter is not None:
+            message.counter_data.packet_count = entry.packets
+            message.counter_data.byte_count = entry.bytes
+
+
+def _modify_default(table: Table, target: Target | None) -> None:
+    """Set a default entry, or make it the program's again. Raises TableError if it is refused."""
+    if target is None:
+        table.reset_default()
+    else:
+        table.set_default(*target)
 
 
 def _refusal(error: TableError) -> RpcError:

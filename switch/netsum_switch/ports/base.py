@@ -16,10 +16,10 @@ log = logging.getLogger("netsum_switch.ports")
 MAX_FRAME = 65536
 
 # Frames taken from one port before the others' turns, and the longest that the control plane waits. Few enough that a
-# flooded port hardly delays the others; many enough that asking which port is next costs little.
+# flooded port hardly delays the others; many enough that finding the next port costs little.
 TURN = 8
 
-# Bytes asked of the kernel for each direction: some 200 jumbo frames. Silently capped by net.core.[rw]mem_max.
+# Bytes requested from the kernel for each direction: some 200 jumbo frames. Silently capped by net.core.[rw]mem_max.
 SOCKET_BUFFER = 4 << 20
 
 # The *FORCE options are not capped, but need CAP_NET_ADMIN.
@@ -86,7 +86,7 @@ def is_full(sock: socket.socket) -> bool:
 
 
 def enlarge_buffers(sock: socket.socket) -> None:
-    """Ask for `SOCKET_BUFFER` bytes each way. A refusal is not an error: a smaller buffer is only slower."""
+    """Request `SOCKET_BUFFER` bytes each way. A refusal is not an error: a smaller buffer is only slower."""
     for forced, plain in ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF)):
         try:
             sock.setsockopt(socket.SOL_SOCKET, forced, SOCKET_BUFFER)

@@ -10,6 +10,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import pytest
 from netsum_switch.errors import JsonError, SwitchError, UnsupportedError
+from netsum_switch.lowering.control import has_loop
 from netsum_switch.pipeline import dump, load_pipeline
 
 from tests.switch.harness.controller import PROGRAMS
@@ -137,6 +138,14 @@ def test_damaged_programs_are_refused_and_nothing_of_them_becomes_code(name: str
 def test_numbers_are_numbers(path: tuple[Any, ...], message: str) -> None:
     with pytest.raises(JsonError, match=message):
         load_pipeline(put("reports", path, EVIL))
+
+
+def test_a_control_of_many_nodes() -> None:
+    chain: dict[str, list[str | None]] = {str(number): [str(number + 1), None] for number in range(5000)}
+    assert not has_loop(chain | {"5000": [None]}, "0")
+    assert has_loop(chain | {"5000": ["4000"]}, "0")
+    assert not has_loop({**chain, "5000": [None], "aside": ["aside"]}, "0")  # nothing leads there
+    assert not has_loop({"a": ["b", "c"], "b": ["d"], "c": ["d"], "d": [None]}, "a")
 
 
 def test_a_program_nested_too_deeply() -> None:

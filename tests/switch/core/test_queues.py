@@ -160,6 +160,16 @@ def test_copies_wait_each_at_its_port() -> None:
     assert sorted((each.port, each.rid, each.waited) for each in out) == [(2, 22, 0), (3, 33, 0), (3, 77, 1000)]
 
 
+def test_clones_have_the_priority_of_their_session() -> None:
+    bench = Bench(QueueOptions(priorities=8), {1: SlowPort()})
+    for priority, rids in ((5, [77, 77, 0, 0]), (2, [0, 0, 77, 77]), (0, [0, 0, 77, 77])):
+        bench.pipeline.pre.set_clone_session(7, [(1, 77)], priority=priority)
+        assert bench.send(*(request(CLONE, 1, priority=3) for _ in range(2))) == []
+        bench.ports[1].room = 4
+        assert [each.rid for each in bench.go_on(2000)] == rids
+        bench.queues.hold(1)
+
+
 def test_a_packet_that_waited_may_start_over() -> None:
     bench = Bench(QueueOptions(rate=1000))
     assert bench.send(request(RECIRCULATE, 1, passes=3, number=4)) == []

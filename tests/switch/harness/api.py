@@ -22,6 +22,7 @@ class SwitchUnderTest(Protocol):
 
     kind: str
     grpc_address: str
+    device_id: int = DEVICE_ID
 
     def send(self, port: int, frame: bytes) -> None:
         """Put a frame on the wire of a port, towards the switch."""

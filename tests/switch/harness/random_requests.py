@@ -3,9 +3,10 @@
 No request is made that one switch takes and the other refuses, or that has another effect, because netsum-switch follows the
 specification and simple_switch_grpc does not (the rows of `test_contract_*` say where). These are: empty bytestrings; a MODIFY
 of an entry without action; counters with DELETE, without data or without index; meters without index; entries of tables with a
-meter but without its configuration; counters of default entries; ranges from 0; ports with leading zero bytes; clones with a
-length or a class of service; a group's `max_size`; groups of a profile without a selector; reads with anything but the key of an
-entry; negative priorities; registers, value sets and digest id 0. `tests.switch.harness.differences` has what both refuse.
+meter but without its configuration; counters and meters of default entries; ranges from 0; ports with leading zero bytes;
+clones with a length or a class of service; a group's `max_size`; groups of a profile without a selector; reads with anything
+but the key of an entry; negative priorities; registers, value sets and digest id 0. `tests.switch.harness.differences` has what
+both refuse.
 """
 
 from __future__ import annotations
@@ -124,6 +125,12 @@ class RandomRequests:
             self._written[self._chance.randrange(_REMEMBERED)] = entry
         return entry
 
+    def _with_cells(self) -> Any:
+        """A TableEntry beside which both switches may have a counter or meter."""
+        while (entry := self._known_or_new_table_entry()).is_default_action:
+            pass
+        return entry
+
     def _table_entry(self) -> Any:
         table = self._chance.choice(self._tables)
         entry = p4rt.TableEntry(table_id=table.preamble.id if self._mostly(0.97) else self._any_id())
@@ -207,7 +214,7 @@ class RandomRequests:
         elif kind == "direct meter":
             entity.direct_meter_entry.SetInParent()
             if self._mostly(0.97):
-                entity.direct_meter_entry.table_entry.CopyFrom(self._known_or_new_table_entry())
+                entity.direct_meter_entry.table_entry.CopyFrom(self._with_cells())
             if self._mostly(0.8):
                 self._meter_config(entity.direct_meter_entry.config)
         elif kind == "member":
@@ -252,7 +259,7 @@ class RandomRequests:
     def _direct_counter_entry(self, entry: Any) -> None:
         entry.SetInParent()
         if self._mostly(0.97):
-            entry.table_entry.CopyFrom(self._known_or_new_table_entry())
+            entry.table_entry.CopyFrom(self._with_cells())
         if self._mostly(0.5):
             entry.data.packet_count = self._chance.getrandbits(8)
 

@@ -92,6 +92,26 @@ def controller(p4rt_switch: SwitchUnderTest, program: Program) -> Iterator[Contr
         clear_replication(controller)
 
 
+def connected(switch: SwitchUnderTest, program: Program) -> Controller:
+    controller = Controller(switch.grpc_address).become_primary()
+    controller.push(program)
+    return controller
+
+
+@pytest.fixture
+def constructs(p4rt_embedded: SwitchUnderTest) -> Iterator[Controller]:
+    """The primary controller of the embedded switch, with a fresh `constructs`."""
+    with connected(p4rt_embedded, Program("constructs")) as controller:
+        yield controller
+
+
+@pytest.fixture
+def contract(p4rt_embedded: SwitchUnderTest) -> Iterator[Controller]:
+    """The same with `contract`."""
+    with connected(p4rt_embedded, Program("contract")) as controller:
+        yield controller
+
+
 @pytest.fixture
 def world(p4rt_switch: SwitchUnderTest, program: Program) -> Iterator[World]:
     """The switch of a row of the contract, with a fresh `program` and a primary controller."""

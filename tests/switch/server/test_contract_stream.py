@@ -65,7 +65,7 @@ A_MINUTE = 60 * 10**9
 
 UP, DOWN, NOBODY = "OK", "ALREADY_EXISTS", "NOT_FOUND"
 HANDS_OVER = "as in simple_switch_grpc, the next highest takes over: an open p4runtime-shell goes on after a command of netsum"
-MISSING_IS_0 = "p4runtime-shell sends only what its user has set; the rest is 0, as in simple_switch_grpc"
+MISSING_IS_0 = "ONOS sends no padding, which p4infos of older p4c declare; what is missing is 0, as in simple_switch_grpc"
 BIG = 5 + (1 << 64)
 
 S = "Arbitration"

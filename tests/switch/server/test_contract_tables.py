@@ -306,8 +306,7 @@ DEFAULTS = [
     Row(S, "is not among the entries of a table", [modify(default("lpm_table", MARKING)), read(asking("lpm_table"))], found()),
     Row(S, "has a direct counter, which can be set", [modify(counted(default("exact_table", P.action("drop")), 5, 6)),
         read(changed(default("exact_table"), counter_data=p4rt.CounterData()))],
-        found(counted(default("exact_table", P.action("drop")), 5, 6)), bmv2=Otherwise(1, "it has none"),
-        ours="step 1: UNIMPLEMENTED", why="as in simple_switch_grpc, default entries have no counter"),
+        found(counted(default("exact_table", P.action("drop")), 5, 6)), bmv2=Otherwise(1, "it has none")),
 ]  # fmt: skip
 
 S = "Constant tables"

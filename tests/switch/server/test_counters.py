@@ -150,6 +150,36 @@ def test_refused_direct_counters(controller: Controller, program: Program) -> No
     assert controller.refused(INSERT, direct(entry)) == (INVALID, "INSERT update type not supported for counters")
     without = program.entry("lpm_table", {})
     assert refusal(controller.read, direct(without)) == (StatusCode.INVALID_ARGUMENT, "Table has no direct counters")
-    default = program.entry("exact_table", {}, is_default_action=True)
-    refusal(controller.read, direct(default))
-    controller.refused(MODIFY, direct(default, packets=1))
+
+
+def default_of(program: Program, table: str, action: Any = None) -> Any:
+    """The TableEntry of a default entry, with its counter."""
+    entity = program.entry(table, {}, action, is_default_action=True)
+    entity.table_entry.counter_data.SetInParent()
+    return entity
+
+
+def test_the_counter_of_a_default_entry_counts_misses(
+    contract: Controller, program: Program, p4rt_embedded: SwitchUnderTest
+) -> None:
+    default = default_of(program, "exact_table", program.action("forward", b"\x03"))
+    default.table_entry.counter_data.packet_count, default.table_entry.counter_data.byte_count = 10, 1000
+    contract.write(MODIFY, default)
+    entry = forwarding(contract, program)
+    assert p4rt_embedded.passed(frame(9), 3) is not None
+    pass_frames(p4rt_embedded, 64)
+    question = default_of(program, "exact_table")
+    assert counted(contract.read(question)[0]) == (11, 1064)
+    assert counted(contract.read(direct(entry))[0]) == (1, 64)
+    beside = program.entry("exact_table", {}, is_default_action=True)
+    assert counted(contract.read(direct(beside))[0]) == (11, 1064)
+    assert len(contract.read(direct(program.entry("exact_table", {})))) == 1  # a wildcard has entries alone
+    contract.write(MODIFY, direct(beside, packets=5, size=6))
+    assert counted(contract.read(direct(beside))[0]) == (5, 6)
+    default.table_entry.ClearField("counter_data")
+    default.table_entry.action.action.CopyFrom(program.action("forward", b"\x04"))
+    contract.write(MODIFY, default)  # the counter goes on under the new action
+    assert p4rt_embedded.passed(frame(9), 4) is not None
+    assert counted(contract.read(question)[0]) == (6, 70)
+    contract.write(MODIFY, beside)
+    assert counted(contract.read(question)[0]) == (0, 0)

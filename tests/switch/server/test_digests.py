@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from google.rpc import code_pb2
 from grpc import StatusCode
 from netsum_p4runtime import p4runtime_pb2 as p4rt
@@ -139,3 +140,13 @@ def test_refused(controller: Controller, program: Program) -> None:
     absent = "9 is not a valid digest id"
     assert controller.refused(INSERT, entity) == (code_pb2.NOT_FOUND, absent)
     assert refusal(controller.read, entity) == (StatusCode.NOT_FOUND, absent)
+
+
+@pytest.mark.parametrize("field", ["max_list_size", "max_timeout_ns", "ack_timeout_ns"])
+def test_negative_numbers_are_refused(contract: Controller, program: Program, field: str) -> None:
+    entity = digest_entry(program)
+    setattr(entity.digest_entry.config, field, -1)
+    assert contract.refused(INSERT, entity) == (code_pb2.INVALID_ARGUMENT, f"{field} of a digest cannot be negative")
+    contract.write(INSERT, digest_entry(program))
+    assert contract.refused(MODIFY, entity)[0] == code_pb2.INVALID_ARGUMENT
+    assert contract.read(digest_entry(program)) == [digest_entry(program)]

@@ -11,7 +11,7 @@ from netsum_p4runtime import p4runtime_pb2 as p4rt
 
 from tests.switch.core.switches import call
 from tests.switch.harness.api import SwitchUnderTest
-from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program
 
 INVALID, UNKNOWN, UNIMPLEMENTED = code_pb2.INVALID_ARGUMENT, code_pb2.UNKNOWN, code_pb2.UNIMPLEMENTED
 GREEN, YELLOW, RED = 0, 1, 2
@@ -135,6 +135,23 @@ def test_other_refusals(controller: Controller, program: Program) -> None:
     refused = controller.refused(MODIFY, cell(program, "packets", -1))
     assert refused == (INVALID, "A negative number is not a valid index value")
     assert controller.refused(MODIFY, cell(program, "own", 0)) == (INVALID, "Invalid P4 id")
-    default = program.entry("metered", {}, is_default_action=True)
-    controller.refused(MODIFY, direct(default))
-    refusal(controller.read, direct(default))
+
+
+def test_a_default_entry_may_have_a_meter(constructs: Controller, program: Program, p4rt_embedded: SwitchUnderTest) -> None:
+    beside = program.entry("metered", {}, is_default_action=True)
+    default = program.entry("metered", {}, program.action("colored", b"\x33"), is_default_action=True)
+    default.table_entry.meter_config.CopyFrom(config((0, 1, 0, 2)))
+    constructs.write(MODIFY, default)
+    constructs.write(INSERT, entry(program, 1, (0, 0, 0, 0)))
+    assert list(colors(p4rt_embedded, OWN, 9, 4)) == [GREEN, YELLOW, RED, RED]
+    assert list(colors(p4rt_embedded, OWN, 1, 2)) == [RED, RED]
+    question = program.entry("metered", {}, is_default_action=True)
+    question.table_entry.meter_config.SetInParent()
+    assert constructs.read(question, direct(beside)) == [default, direct(beside, (0, 1, 0, 2))]
+    assert len(constructs.read(direct(program.entry("metered", {})))) == 1  # a wildcard has entries alone
+    constructs.write(MODIFY, direct(beside, (0, 0, 0, 1)))
+    assert list(colors(p4rt_embedded, OWN, 9, 2)) == [YELLOW, RED]
+    default.table_entry.ClearField("meter_config")
+    constructs.write(MODIFY, default)
+    assert list(colors(p4rt_embedded, OWN, 9, 3)) == [GREEN] * 3
+    assert constructs.read(direct(beside)) == [direct(beside)]

@@ -6,17 +6,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from google.rpc import code_pb2
 from netsum_switch.cli import parse
 from netsum_switch.ports.udp import UdpPort
 from netsum_switch.queues import QueueOptions
+from netsum_switch.runtime import EmbeddedSwitch
 
 from tests.switch.core.switches import load
 from tests.switch.core.test_queues import RECIRCULATE, Seen, request, seen
 from tests.switch.harness import launch
-from tests.switch.harness.api import SwitchUnderTest
+from tests.switch.harness.api import DEVICE_ID, SwitchUnderTest
 from tests.switch.harness.bmv2 import ProcessUnderTest
-from tests.switch.harness.controller import Controller, Program
+from tests.switch.harness.controller import INSERT, MODIFY, Controller, Program
 from tests.switch.server.test_packet_loop import LOOPBACK, address, running, wire
+from tests.switch.server.test_reconciliation import RECONCILE
+from tests.switch.server.test_replication import session
 from tests.threads import repeatedly
 
 DEEPEST = 63  # packets before the last one of a queue of 64
@@ -90,6 +94,21 @@ def test_options_of_the_command_line() -> None:
             assert _seen(switch, 3).waited == 0
     finally:
         switch.close()
+
+
+def test_a_class_of_service_is_a_priority_queue() -> None:
+    with (
+        EmbeddedSwitch(device_id=DEVICE_ID, queues=QueueOptions(priorities=4)) as switch,
+        Controller(switch.grpc_address).become_primary() as controller,
+    ):
+        controller.push(Program("contract"))
+        entity = session(5, (3, 7), class_of_service=3)
+        controller.write(INSERT, entity)
+        assert controller.read(session(5)) == [entity]
+        code, message = controller.refused(MODIFY, session(5, (3, 7), class_of_service=4))
+        assert (code, message) == (code_pb2.INVALID_ARGUMENT, "class_of_service 4: clones have 4, one for each priority queue")
+        controller.push(Program("contract"), RECONCILE)
+        assert controller.read(session(5)) == [entity]
 
 
 @pytest.mark.parametrize(

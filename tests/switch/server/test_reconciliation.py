@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 from google.protobuf import text_format
 from grpc import StatusCode
 from netsum_p4runtime import p4runtime_pb2 as p4rt
@@ -16,7 +15,9 @@ from tests.switch.harness.controller import INSERT, MODIFY, PROGRAMS, Controller
 from tests.switch.harness.embedded import EmbeddedUnderTest
 from tests.switch.harness.frames import frame
 from tests.switch.server.test_action_profiles import balanced, group, member, noted, with_set
-from tests.switch.server.test_meters import GREEN, OWN, PACKETS, RED, YELLOW, cell, colors, entry
+from tests.switch.server.test_counters import counted, default_of
+from tests.switch.server.test_meters import GREEN, OWN, PACKETS, RED, YELLOW, cell, colors, config, entry
+from tests.threads import until
 
 RECONCILE = p4rt.SetForwardingPipelineConfigRequest.RECONCILE_AND_COMMIT
 Set = p4rt.SetForwardingPipelineConfigRequest
@@ -30,24 +31,6 @@ class Changed(Program):
         text = json.loads(self.json)
         change(self.p4info, text)
         self.json = json.dumps(text).encode()
-
-
-def connected(switch: EmbeddedUnderTest, program: Program) -> Controller:
-    controller = Controller(switch.grpc_address).become_primary()
-    controller.push(program)
-    return controller
-
-
-@pytest.fixture
-def constructs(p4rt_embedded: EmbeddedUnderTest) -> Iterator[Controller]:
-    with connected(p4rt_embedded, Program("constructs")) as controller:
-        yield controller
-
-
-@pytest.fixture
-def contract(p4rt_embedded: EmbeddedUnderTest, program: Program) -> Iterator[Controller]:
-    with connected(p4rt_embedded, program) as controller:
-        yield controller
 
 
 def everything(controller: Controller) -> list[str]:
@@ -103,6 +86,25 @@ def test_tokens_of_meters(constructs: Controller, p4rt_embedded: EmbeddedUnderTe
     constructs.push(program, RECONCILE)
     assert list(colors(p4rt_embedded, PACKETS, 1, 2)) == [YELLOW, RED]
     assert list(colors(p4rt_embedded, OWN, 1, 2)) == [YELLOW, RED]
+
+
+def test_counter_and_meter_of_default_entries(constructs: Controller, program: Program, p4rt_embedded: EmbeddedUnderTest) -> None:
+    """The counter is kept whether a controller has written the entry or not."""
+    metered = Program("constructs")
+    default = metered.entry("metered", {}, metered.action("colored", b"\x33"), is_default_action=True)
+    default.table_entry.meter_config.CopyFrom(config((0, 1, 0, 2)))
+    constructs.write(MODIFY, default)
+    assert list(colors(p4rt_embedded, OWN, 9, 1)) == [GREEN]
+    constructs.push(metered, RECONCILE)
+    assert list(colors(p4rt_embedded, OWN, 9, 2)) == [YELLOW, RED]
+    constructs.push(program)
+    question = default_of(program, "exact_table")
+    constructs.write(INSERT, program.marking("lpm_table", {}, 1))
+    for _ in range(2):
+        p4rt_embedded.send(1, frame(9))
+    until(lambda: counted(constructs.read(question)[0]) == (2, 128), "two misses")
+    constructs.push(program, RECONCILE)
+    assert counted(constructs.read(question)[0]) == (2, 128)
 
 
 def test_objects_with_other_ids(constructs: Controller, p4rt_embedded: EmbeddedUnderTest) -> None:

@@ -182,8 +182,6 @@ def test_cloning(controller: Controller, program: Program, p4rt_switch: SwitchUn
 def test_refused_sessions(controller: Controller) -> None:
     assert controller.refused(INSERT, session(0)) == (INVALID, "0 is not a valid session id")
     assert controller.refused(INSERT, session(32768)) == (INVALID, "Clone session id out-of-range")
-    refused = controller.refused(INSERT, session(1, (1, 1), class_of_service=1))
-    assert refused == (UNIMPLEMENTED, "COS for clone sessions not supported yet")
     absent = (code_pb2.NOT_FOUND, "Clone session id does not exist")
     assert controller.refused(MODIFY, session(1)) == absent
     assert controller.refused(DELETE, session(1)) == absent

@@ -162,6 +162,18 @@ def test_a_p4info_whose_ids_clash_is_refused_by_name(p4rt_embedded: EmbeddedUnde
         controller.push(Program("contract"))
 
 
+@pytest.mark.parametrize(("name", "section", "size"), [("contract", "counters", 17), ("constructs", "meters", 3)])
+def test_a_p4info_with_other_cells_is_refused(p4rt_embedded: EmbeddedUnderTest, name: str, section: str, size: int) -> None:
+    program = Program(name)
+    array = getattr(program.p4info, section)[0]
+    array.size = size
+    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
+        code, details = refusal(controller.push, program)
+        assert code == StatusCode.INVALID_ARGUMENT
+        kind = section.removesuffix("s").capitalize()
+        assert details == f"{kind} {array.preamble.name} has other cells in the p4info than in the JSON: compile both again"
+
+
 @pytest.mark.parametrize("name", sorted(path.name.split(".")[0] for path in PROGRAMS.glob("*.p4info.txtpb")))
 def test_p4infos_of_p4c_are_fine(name: str) -> None:
     check_ids(p4info(name))
