@@ -1,15 +1,19 @@
-"""Writes the tables in ``docs/wire.md`` from the schema: ``make p4``."""
+"""Writes the tables in ``PROTOCOL.md`` and ``docs/wire.md`` from the schema: ``make p4``."""
 
 from __future__ import annotations
 
 import inspect
+import textwrap
+from collections.abc import Iterable, Sequence
 from enum import IntEnum, IntFlag
 from pathlib import Path
+from typing import Final
 
-from netsum.wire import memory
-from netsum.wire.schema import COMBINING, Op
+from netsum.wire import memory, schema
+from netsum.wire.schema import COMBINING, Field, Op
 
-PAGE = Path(__file__).parents[3] / "docs" / "wire.md"
+_ROOT: Final = Path(__file__).parents[3]
+PAGES: Final = (_ROOT / "PROTOCOL.md", _ROOT / "docs" / "wire.md")
 
 
 def _row(op: Op) -> str:
@@ -30,30 +34,52 @@ def _comments(enum: type[IntEnum] | type[IntFlag]) -> dict[str, str]:
 
 def _values(title: str, enum: type[IntEnum] | type[IntFlag]) -> str:
     doc = _comments(enum)
-    rows = "".join(f"| {value.value} {value.name} | {doc[value.name or '']} |\n" for value in enum)
+    rows = "".join(f"| {value.value} {value.name} | {doc.get(value.name or '', '')} |\n" for value in enum)
     return f"| {title} | |\n|---|---|\n{rows}"
 
 
+def _fields(fields: Sequence[Field]) -> str:
+    rows = "".join(f"| {field.name} | {field.bits} | {field.doc} |\n" for field in fields)
+    return f"| field | bits | meaning |\n|---|---|---|\n{rows}"
+
+
+def _paragraph(items: Iterable[tuple[str, object]]) -> str:
+    """Names and numbers as a paragraph, for what is explained elsewhere. No name is apart from its number."""
+    text = ", ".join(f"`{name}`\0{number}" for name, number in items)
+    return "\n".join(textwrap.wrap(text, 128)).replace("\0", " ") + "\n"
+
+
 def _memory() -> str:
-    fields = "".join(f"| {field.name} | {field.bits} | {field.doc} |\n" for field in memory.MEMORY_FIELDS)
-    types = "".join(f"| {lane.value} {lane.name} | `{lane.dtype}` |\n" for lane in memory.LaneType)
+    types = ", ".join(f"{lane.value} {lane.name} `{lane.dtype}`" for lane in memory.LaneType)
     tables = [
-        f"| field | bits | meaning |\n|---|---|---|\n{fields}",
+        _fields(memory.MEMORY_FIELDS),
         _values("instruction", memory.Instruction),
         _values("flag", memory.Flag),
-        f"| lane | numpy's name |\n|---|---|\n{types}",
+        f"Lanes, with numpy's names of them: {types}.\n",
         _values("status", memory.MemoryStatus),
     ]
     return "\n".join(tables)
 
 
 def page_text(page: str) -> str:
-    for name, text in (("operations", _operations()), ("memory", _memory())):
+    """The page with the tables written anew that it has a place for."""
+    tables = {
+        "fields": _fields(schema.HEADER_FIELDS),
+        "statuses": _values("status", schema.Status),
+        "outcomes": _paragraph((outcome.name, outcome.value) for outcome in schema.Outcome),
+        "operations": _operations(),
+        "packet_out": _fields(schema.QUERY_FIELDS),
+        "record": _paragraph((field.name, field.bits) for field in schema.RECORD_FIELDS),
+        "memory": _memory(),
+    }
+    for name, text in tables.items():
         begin, end = f"<!-- {name}: written by `make p4` -->\n", f"<!-- end of {name} -->"
-        head, rest = page.split(begin)
-        page = head + begin + text + end + rest.partition(end)[2]
+        if begin in page:
+            head, rest = page.split(begin)
+            page = head + begin + text + end + rest.partition(end)[2]
     return page
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page_text(PAGE.read_text("utf-8")), "utf-8")
+    for path in PAGES:
+        path.write_text(page_text(path.read_text("utf-8")), "utf-8")
