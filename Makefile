@@ -14,6 +14,7 @@ BIN   := .venv/bin
 READY := .venv/.ready
 TESTS := .venv/.ready-tests
 SHELL_PACKAGES := .venv-shell/.ready
+DOCS := .venv-docs/.ready
 CLIENTS := .venv-finsy/.ready .venv-ptf/.ready
 TRAINING := .venv-training/.ready
 TORCH_VERSIONS := .venv-torch-oldest/.ready .venv-torch-newest/.ready
@@ -34,7 +35,7 @@ PYTEST = $(TESTING) -m pytest --dist worksteal
 # Tests start hundreds of processes, which would each compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test quick-tests test-all coverage explore testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check cluster-check torch-conformance torch-versions p4 p4-check lint format clean
+.PHONY: help setup docs demo test quick-tests test-all coverage explore testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check cluster-check protocol-conformance torch-conformance torch-versions p4 p4-check lock lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +53,10 @@ $(CLIENTS): .venv-%/.ready: scripts/environment $(TESTS)
 	@scripts/environment $* || test $$? -ne 130
 
 $(SHELL_PACKAGES) $(TRAINING) $(TORCH_VERSIONS): .venv-%/.ready: scripts/environment $(TESTS)
+	@scripts/environment $*
+
+# Torch's part of the reference is read, not imported.
+$(DOCS): .venv-%/.ready: scripts/environment $(READY)
 	@scripts/environment $*
 
 # What a host has that joins an aggregator.
@@ -73,7 +78,7 @@ test: $(TESTS) $(SHELL_PACKAGES)  ## what finds ordinary mistakes, in minutes: l
 quick-tests: $(TESTS) $(SHELL_PACKAGES)
 	@$(PYTEST) -n $(call testers,2) -m "not (full or explore)" $(ARGS)
 
-test-all: test $(CLIENTS) $(TRAINING)  ## all but the hours of `make explore`: `make test`, the tests marked `full`, and properties on more examples
+test-all: test $(CLIENTS) $(TRAINING) $(DOCS)  ## all but the hours of `make explore`: `make test`, the tests marked `full`, and properties on more examples
 	@$(PYTEST) -n $(call testers,1) -m "(full or hypothesis) and not explore" --hypothesis-profile thorough $(ARGS)
 
 coverage: $(TESTS)  ## branch coverage of the product by the tests of `make test`, file by file
@@ -121,6 +126,12 @@ predict-check: $(READY)  ## predicted training steps next to measured ones, on l
 cluster-check: .venv-hosts/.ready  ## trainings on servers of an ordinary network with an aggregator, disturbed, and calls beside Gloo's; last line JSON
 	@scripts/as-root $(SYSTEM) cluster-check $(ARGS)
 
+# A shell may have HOST in its environment: only the command line counts.
+TESTED = $(if $(filter command,$(firstword $(origin HOST))),--host '$(HOST)',--switch $(SWITCH))
+
+protocol-conformance: $(TESTS)  ## PROTOCOL.md's rules on a switch (SWITCH=HOST:PORT) or a host (HOST='command'); last line JSON
+	@scripts/as-root $(SYSTEM) protocol-conformance $(TESTED) $(ARGS)
+
 torch-conformance: $(TRAINING)  ## torch's own tests of torch.distributed, and torchft's, on netsum; last line JSON
 	@$(SYSTEM) torch-conformance $(ARGS)
 
@@ -137,12 +148,20 @@ p4: $(READY)  ## compile the P4 program and regenerate everything that comes fro
 p4-check: $(READY)
 	@$(BIN)/python p4src/compile.py --check
 
-lint: $(TESTS)  ## ruff, mypy --strict, codespell and import-linter
+docs: $(DOCS)  ## the documentation and its generated reference as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --quiet
+	@echo "build/site/index.html"
+
+lock: $(TESTS) $(SHELL_PACKAGES) $(CLIENTS) $(DOCS)  ## write the versions that are installed into constraints/, from which CI installs
+	@$(BIN)/python scripts/lock.py
+
+lint: $(TESTS)  ## ruff, mypy --strict, codespell, import-linter, and the files that GitHub reads
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/codespell
 	@$(BIN)/lint-imports --no-cache
+	@scripts/check-github
 
 format: $(TESTS)
 	@$(BIN)/ruff check --fix .

@@ -117,7 +117,7 @@ def main(words: Sequence[str]) -> int:
     if arguments[0] == "--announce":
         _, named, *arguments = arguments
     python = Path(folder, "bin", "python")
-    shown = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    shown = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     site = Path(subprocess.run(shown, capture_output=True, text=True, check=True).stdout.strip())
     for path in list(unfinished(site)):
         _say(f"{path.name} is half installed: installing it again")

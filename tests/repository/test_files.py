@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import tomllib
 from pathlib import Path
 
 import netsum_p4
+import yaml
+from netsum_testbed.doctor import doctor
 
 from tests.repository.tree import ROOT, files, name_of
 
@@ -41,5 +44,18 @@ def test_no_file_names_a_home_directory() -> None:
 
 
 def test_the_usual_files_are_there() -> None:
-    for name in ("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", ".ci/run", "p4src/netsum.p4"):
+    for name in ("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "Makefile", ".ci/run"):
         assert (ROOT / name).is_file(), name
+
+
+def test_the_bug_form_asks_for_a_report_that_exists() -> None:
+    assert "`netsum doctor --json`" in (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml").read_text("utf-8")
+    assert "--json" in {name for parameter in doctor.params for name in parameter.opts}
+
+
+def test_ci_runs_on_the_pythons_that_are_promised() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))["jobs"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    promised = [found[1] for each in project["classifiers"] if (found := re.search(r":: Python :: (3\.\d+)$", each))]
+    assert jobs["test"]["strategy"]["matrix"]["python"] == promised
+    assert project["requires-python"] == f">={promised[0]}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -18,7 +17,7 @@ import netsum
 import pytest
 from netsum import extras
 
-from tests.repository.tree import ROOT, files, name_of
+from tests.repository.tree import ROOT, copy_of_the_tree, files, name_of
 
 WHOLE = {
     "netsum",
@@ -34,9 +33,14 @@ WHOLE = {
 }
 
 
-def test_the_version_is_the_packages() -> None:
-    described = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert netsum.__version__ == described["version"] == version("netsum")
+def test_the_version_has_one_source() -> None:
+    described = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert "version" not in described["project"]
+    assert described["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "netsum.__version__"}
+    assert netsum.__version__ == version("netsum"), "run scripts/setup"
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == netsum.__version__
 
 
 @pytest.mark.parametrize(
@@ -121,11 +125,7 @@ def top(names: dict[str, bytes]) -> set[str]:
 @pytest.mark.full
 def test_wheels_and_sdist_hold_what_they_should(tmp_path: Path) -> None:
     """The wheel has all packages; the sdist is the repository, and builds the same wheel."""
-    tree = tmp_path / "tree"
-    for path in files():
-        copy = tree / path.relative_to(ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, copy)
+    tree = copy_of_the_tree(tmp_path / "tree")
     made = contents(built("wheel", tree, tmp_path / "whole"))
     assert top(made) == WHOLE
     sources = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
@@ -134,6 +134,6 @@ def test_wheels_and_sdist_hold_what_they_should(tmp_path: Path) -> None:
     subprocess.run(["tar", "-xzf", str(packed), "-C", str(tmp_path / "unpacked")], check=True)
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     wanted = {name for name in sources if not re.search(r"\.egg-info/|^build/", name)}
-    assert wanted - {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*")} <= {".gitignore"}
+    assert wanted - {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*")} <= {".gitignore"}, "see MANIFEST.in"
     again = contents(built("wheel", unpacked, tmp_path / "again"))
     assert again == made

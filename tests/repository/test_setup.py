@@ -17,7 +17,7 @@ import pytest
 
 from tests.repository.tree import ROOT
 
-TOOLS = ("bash", "cat", "dirname", "env", "id", "mktemp", "python3", "realpath", "rm")
+TOOLS = ("bash", "cat", "dirname", "env", "id", "ln", "mktemp", "python3", "realpath", "rm", "touch")
 
 
 @pytest.fixture(scope="module")
@@ -114,18 +114,18 @@ class Clone:
             assert found is not None
             (self.bin / tool).symlink_to(found)
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, what: str = "venv", **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [str(self.folder / "scripts" / "setup"), "venv"],
-            env={"PATH": str(self.bin), "HOME": str(self.folder)},
+            [str(self.folder / "scripts" / "setup"), *what.split()],
+            env={"PATH": str(self.bin), "HOME": str(self.folder), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
 
-    def setup(self) -> tuple[int, str]:
-        with self.start() as process:
+    def setup(self, what: str = "venv", **environment: str) -> tuple[int, str]:
+        with self.start(what, **environment) as process:
             said = process.communicate()[0]
             return process.returncode, said
 
@@ -163,6 +163,30 @@ def test_interrupted_at_any_moment(clone: Clone, after: float) -> None:
     code, said = clone.setup()
     assert code == 0, said
     assert str(clone.folder / ".venv") in clone.pip()
+
+
+def test_a_python_that_does_not_run_is_named(clone: Clone) -> None:
+    told = "does not run; install Python 3.11 or newer, or name one by NETSUM_PYTHON"
+    assert clone.setup(NETSUM_PYTHON="/no/python") == (1, f"setup: /no/python {told}\n")
+
+
+@pytest.mark.full
+def test_another_python_is_taken_if_it_is_named(clone: Clone) -> None:
+    assert clone.setup(NETSUM_PYTHON=str(clone.bin / "python3")) == (0, "")
+    assert f"home = {clone.bin}\n" in (clone.folder / ".venv" / "pyvenv.cfg").read_text("utf-8")
+
+
+@pytest.mark.full
+def test_ci_installs_what_is_locked_and_users_what_is_new(clone: Clone) -> None:
+    (clone.folder / "scripts" / "pip_install.py").write_text("import sys; print(*sys.argv[1:])", "utf-8")
+    for what, packages in (
+        ("", ("--upgrade {}pip setuptools wheel", "{}--editable .[testbed]")),
+        ("tests", ("--announce torch {}--editable .[dev]",)),
+    ):
+        for environment, locked in (({}, ""), ({"NETSUM_LOCKED": "1"}, "--constraint constraints/tests.txt ")):
+            code, said = clone.setup(what, **environment)
+            asked = [line.removeprefix(".venv ") for line in said.splitlines() if line.startswith(".venv ")]
+            assert (code, asked) == (0, [each.format(locked) for each in packages]), said
 
 
 @pytest.mark.root

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -39,6 +40,15 @@ def files() -> tuple[Path, ...]:
     command = ("git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), "ls-files", "-z")  # root's run in a user's clone
     names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
     return tuple(path for name in names if name and (path := ROOT / name).is_file())
+
+
+def copy_of_the_tree(folder: Path) -> Path:
+    """Copy every file that git tracks, as a clone has it; returns the folder."""
+    for path in files():
+        copy = folder / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    return folder
 
 
 def name_of(path: Path) -> str:

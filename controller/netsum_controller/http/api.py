@@ -11,7 +11,8 @@
                                 {"rank", "instance", "epoch": 7, "next_epoch": 8, "needs": 4711}
                                 {"rank", "instance", "epoch": 7, "block": 4711, "sent": 3, "octets": 4120, "received": 12}
     POST /v1/jobs/NAME/leave    {"rank": 0, "instance": "..."}                                 -> {"left": true}
-    POST /v1/jobs/NAME/groups   {"rank": 0, "instance": "...", "epoch": E, "label": "...", "ranks": [0, 2]}
+    POST /v1/jobs/NAME/groups   {"rank": 0, "instance": "...", "epoch": E, "label": "...", "ranks": [0, 2],
+                                 "algorithm": a host algorithm instead of the job's, or absent}
                                 -> {"job": the group's name, "rank": this member's rank in it}
     GET  /v1/jobs/NAME/diagnosis?block=B (or without block)
     GET  /v1/jobs/NAME/members
@@ -19,6 +20,7 @@
     POST /v1/memory/devices/HOST    what the device holds, with the devices' token              -> what it is to hold
     GET  /metrics                                                                              -> for Prometheus
     GET  /, /page.js, /page.css, /v1/live                                                      -> the live page, if it is served
+    GET  /openapi.json                                                                         -> all of this as OpenAPI
 
 With ``epoch`` a join is a *rejoin*: "I am in that epoch". The descriptor's epoch is the same if nothing has changed, or one that
 ``resumes`` it. If one is about to, the answer is 409 with the ``next_epoch``, and the member stops and reports: "I have been told
@@ -42,7 +44,7 @@ from hmac import compare_digest
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from netsum.wire.schema import MAX_WORKERS
 
@@ -64,6 +66,8 @@ from netsum_controller.errors import (
     UnknownRegionError,
 )
 from netsum_controller.http.enrollment import HOST_ID, Enroll, Enrollment
+from netsum_controller.http.openapi import openapi_document
+from netsum_controller.http.routes import OPENAPI_PATH, matching
 from netsum_controller.http.server import (
     MAX_BODY,
     MAX_CONNECTIONS,
@@ -120,7 +124,8 @@ MAX_QUERY_FIELDS = 8
 
 _PEER = re.compile(r"[A-Za-z0-9._-]{1,253}:([0-9]{1,5})")
 
-_CALLS = {("POST", "join"), ("POST", "leave"), ("POST", "groups"), ("GET", "diagnosis"), ("GET", "members")}
+_FEATURES = {"metrics", "live", "page"}
+"""Routes that are there only where the server was given what they show."""
 
 _STATUS: tuple[tuple[type[ControllerError], HTTPStatus], ...] = (
     (UnknownJobError, HTTPStatus.NOT_FOUND),
@@ -224,15 +229,8 @@ class _Handler(BoundedHandler):
 
     def _call(self) -> str:
         """The call as one of a few words, so that an untrusted sender's path makes no new time series."""
-        path = getattr(self, "path", "").partition("?")[0].strip("/")
-        action = path.rpartition("/")[2]
-        if path in ("metrics", "v1/live"):
-            return path.rpartition("/")[2]
-        if path == "v1/jobs":
-            return "enroll"
-        if path.startswith(("v1/memory/regions/", "v1/memory/devices/")):
-            return "memory " + path.split("/")[2]
-        return action if path.startswith("v1/jobs/") and any(action == known for _, known in _CALLS) else "other"
+        routes, _ = matching(getattr(self, "path", "").partition("?")[0])
+        return routes[0].call if routes else "other"
 
     def _answer(self, method: str) -> None:
         try:
@@ -247,6 +245,9 @@ class _Handler(BoundedHandler):
             if method == "GET" and self.feed is not None and path == "/v1/live":
                 self._authorize_metrics()
                 self._stream(self.feed.stream())
+                return
+            if method == "GET" and path == OPENAPI_PATH:
+                self.answer(HTTPStatus.OK, openapi_document())
                 return
             status, body = HTTPStatus.OK, self._dispatch(method)
         except ControllerError as error:
@@ -270,28 +271,32 @@ class _Handler(BoundedHandler):
     def _dispatch(self, method: str) -> dict[str, Any]:
         text = self._text() if method == "POST" else b""  # read all of it, or closing could cut off our answer
         url = urlsplit(self.path)
-        parts = url.path.strip("/").split("/")
-        if len(parts) == 4 and parts[:2] == ["v1", "memory"]:
-            return self._memory(method, parts[2], unquote(parts[3]), url.query, text)
-        if (method, parts) == ("POST", ["v1", "jobs"]):
-            return self._enroll(text)
-        if len(parts) != 4 or parts[:2] != ["v1", "jobs"]:
+        routes, name = matching(url.path)
+        if not routes or routes[0].call in _FEATURES:
             raise _HttpError(HTTPStatus.NOT_FOUND, f"no such path: {url.path}")
-        name, action = unquote(parts[2]), parts[3]
-        if (method, action) not in _CALLS:
-            raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} {action}")
+        call = next((route.call for route in routes if route.method == method), None)
+        if call is None:
+            raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} {routes[0].call.replace(' ', '/')}")
+        if call == "enroll":
+            return self._enroll(text)
+        if call == "memory regions":
+            return answer_client(self.context, name, self._token("the region's token"), url.query)
+        if call == "memory devices":
+            authorize_device(self.context, name, self._token("the devices' token (`netsum memory token`)"))
+            self.server.trust(self.connection)
+            return answer_device(self.context, name, _parse(text))
         token = self._token()
         job = self.membership.job(name, token)  # before looking at an untrusted sender's body
         self.server.trust(self.connection)
-        if action == "diagnosis":
+        if call == "diagnosis":
             return self._diagnosis(name, url.query)
-        if action == "members":
+        if call == "members":
             return self._members(job)
         body = _parse(text)
         rank, instance = _field(body, "rank", int), _field(body, "instance", str)
-        if action == "leave":  # is a message, which counts even if its sender has gone
+        if call == "leave":  # is a message, which counts even if its sender has gone
             return {"left": self.membership.leave(name, token, rank, instance)}
-        if action == "groups":
+        if call == "groups":
             epoch, label, ranks = _field(body, "epoch", int), _field(body, "label", str), _ranks(body)
             with self._turn():
                 group, own = self.membership.group(name, token, rank, instance, epoch, label, ranks)
@@ -300,9 +305,11 @@ class _Handler(BoundedHandler):
         if link is not None and not isinstance(link, dict):
             raise InputError("link must be an object")
         progress, peer = _progress(body), _peer(body)
-        host_id = _host_id(body)
+        host_id, multicast = _host_id(body), body.get("multicast")
+        if multicast is not None and not isinstance(multicast, bool):
+            raise InputError("multicast must be true or false")
         with self._turn():
-            return self.membership.join(name, token, rank, instance, link, progress, peer, host_id).to_dict()
+            return self.membership.join(name, token, rank, instance, link, progress, peer, host_id, multicast).to_dict()
 
     def _enroll(self, text: bytes) -> dict[str, Any]:
         if self.enroll is None or self.join_token is None:
@@ -335,15 +342,6 @@ class _Handler(BoundedHandler):
         """The state lock for a query. Its caller gives up while others have the lock, and asks again; were all its queries
         answered, those of others would wait for answers that no client reads."""
         return self.context.store.lock.while_wanted(self.is_awaited)
-
-    def _memory(self, method: str, what: str, name: str, query: str, text: bytes) -> dict[str, Any]:
-        if (method, what) == ("GET", "regions"):
-            return answer_client(self.context, name, self._token("the region's token"), query)
-        if (method, what) == ("POST", "devices"):
-            authorize_device(self.context, name, self._token("the devices' token (`netsum memory token`)"))
-            self.server.trust(self.connection)
-            return answer_device(self.context, name, _parse(text))
-        raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} memory/{what}")
 
     def _token(self, whose: str = "the job's token") -> str:
         kind, _, token = self.headers.get("Authorization", "").partition(" ")

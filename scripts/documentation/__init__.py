@@ -1,0 +1,1 @@
+"""The site that `make docs` builds: generated pages, and links of those in docs/. `scripts/mkdocs_hooks.py` joins them."""
