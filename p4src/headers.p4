@@ -136,6 +136,7 @@ struct metadata_t {
     bit<32>        block_exp;         // age at which a block may be closed, microseconds; 0: never
     bit<16>        quorum;            // workers that a block needs for that
     bit<16>        window;            // blocks that may be open at a time
+    bit<1>         multicast;         // some members have joined the job's IP multicast group
     // The sender, and its block.
     bit<256>       source;            // its bit
     bit<32>        slot;              // index into the registers

@@ -58,6 +58,8 @@
 #define ACTION_DELIVER_REFUSE          38
 #define ACTION_SET_KEYED_MEMBER        39
 #define ACTION_TO_KEYED_MEMBER         40
+#define ACTION_SET_MULTICAST_JOB       41
+#define ACTION_TO_IP_MULTICAST         42
 
 #define PORTS_COUNTER          1
 #define DROPPED_COUNTER        2

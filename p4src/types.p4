@@ -15,6 +15,7 @@ const bit<16> FLOOD_GROUP = 4000;
 const bit<16> SCAN_SLOTS = 8;
 const bit<16> SCAN_GROUPS = 256;
 const bit<16> SCAN_REPLICA = 1000;
+const bit<16> IP_MULTICAST_GROUPS = 512;
 const bit<48> BACKOFF_US = 20000;
 const bit<32> SLOTS = 8192;
 const bit<32> OUTCOME_COUNTERS = 8192;

@@ -76,6 +76,7 @@ NEEDED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "finsy": ((ROOT / ".venv-finsy" / ".ready").exists, "finsy is not installed: run scripts/environment finsy"),
     "ptf": ((ROOT / ".venv-ptf" / ".ready").exists, "PTF is not installed: run scripts/environment ptf"),
+    "docs": ((ROOT / ".venv-docs" / ".ready").exists, "mkdocs is not installed: run scripts/environment docs"),
     "tutorials": (
         lambda: Path(os.environ.get("NETSUM_TUTORIALS") or "/nowhere", "exercises").is_dir() and NEEDED["ptf"][0](),
         "NETSUM_TUTORIALS names no copy of p4lang/tutorials (git clone https://github.com/p4lang/tutorials), or PTF is not "

@@ -130,9 +130,10 @@ class Controller:
         progress: Progress | None = None,
         peer: str | None = None,
         host_id: str | None = None,
+        multicast: bool | None = None,
     ) -> Descriptor:
         """Take a rank, or with a ``progress`` rejoin, as ``POST /v1/jobs/NAME/join`` does."""
-        return self.membership.join(name, token, rank, instance, link, progress, peer, host_id)
+        return self.membership.join(name, token, rank, instance, link, progress, peer, host_id, multicast)
 
     def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
         """Give a rank up, as ``POST /v1/jobs/NAME/leave`` does."""

@@ -43,7 +43,7 @@ from netsum.join import join
 from netsum.report import Report
 from netsum.stats import Stats
 
-__version__ = "0.1.0"
+__version__ = "0.1.0"  # the one place; pyproject.toml reads it
 
 __all__ = [
     "AbortedError",

@@ -19,6 +19,8 @@ from netsum.collectives.data_movement import Exchanges
 from netsum.collectives.history import History
 from netsum.collectives.opening import same_run
 from netsum.collectives.reductions import Reductions
+from netsum.collectives.way_selection import RING
+from netsum.companion import Companion
 from netsum.core.endpoint import BlockedOn, Endpoint
 from netsum.core.endpoint_factory import open_endpoint
 from netsum.core.progress import ProgressEngine, Work
@@ -47,6 +49,8 @@ from netsum.tuning import Tuner, overridden
 
 Explain = Callable[[int], BlockedOn]
 JOIN_TIMEOUT: Final = 30.0
+COMPANION: Final = "companion"
+"""The label of the group that :mod:`netsum.companion` makes."""
 
 
 class Membership(Protocol):
@@ -61,8 +65,8 @@ class Membership(Protocol):
     def join_anew(self, deadline: float) -> Descriptor:
         """Take the rank again as a new process, which begins a new epoch."""
 
-    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
-        """The communicator of a group of these ranks, this one among them."""
+    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float, algorithm: str | None = None) -> Communicator:
+        """The communicator of a group of these ranks, this one among them, by a host ``algorithm`` in place of the job's."""
 
     def p2p_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
         """A socket of this member's for messages of the ``purpose`` between two ranks, and the key that seals them."""
@@ -122,6 +126,22 @@ class Communicator(Reductions, Exchanges):
         self._splits = 0
         self._report = Report()
         self._log.joined(descriptor)
+        self._companion = self._companion_of(descriptor)
+
+    def _companion_of(self, descriptor: Descriptor) -> Companion | None:
+        """The ring of the same ranks that may sum large arrays; None if the switch is to sum all, or no ring can help it: only a
+        switch goes on without late or evicted ranks."""
+        membership = self._membership
+        if membership is None or not descriptor.advice or not descriptor.by_switch or descriptor.workers == 1:
+            return None
+        if self._degrades or descriptor.evicted:
+            return None
+
+        def make() -> Communicator:
+            deadline = time.monotonic() + JOIN_TIMEOUT
+            return membership.group(self.descriptor.epoch, COMPANION, range(descriptor.workers), deadline, RING)
+
+        return Companion(descriptor.advice, make, self._log.selected)
 
     @property
     def _endpoint(self) -> Endpoint:
@@ -139,8 +159,15 @@ class Communicator(Reductions, Exchanges):
 
     @property
     def stats(self) -> Stats:
-        """Statistics of packets sent and received in this epoch so far; live."""
-        return self._endpoint.stats
+        """Statistics of packets sent and received in this epoch so far; live, unless the ranks also sum large arrays by
+        themselves: then it has both."""
+        own = self._endpoint.stats
+        return own if self._companion is None else own.plus(self._companion.stats)
+
+    @property
+    def busy(self) -> bool:
+        """True if a call is in progress."""
+        return self._engine.busy
 
     @property
     def report(self) -> Report:
@@ -232,7 +259,11 @@ class Communicator(Reductions, Exchanges):
             wrong = UnsupportedError(str(error))
             self._give_up("tune", wrong, timeout)
             raise wrong from None
-        return Tuner(self, self._apply, timeout).tune(given, again=again)
+        companion, self._companion = self._companion, None  # what is measured goes by the switch
+        try:
+            return Tuner(self, self._apply, timeout).tune(given, again=again)
+        finally:
+            self._companion = companion
 
     def _apply(self, settings: Settings) -> None:
         self._endpoint.apply(settings)
@@ -291,6 +322,18 @@ class Communicator(Reductions, Exchanges):
         """Close the engine; this rank stays a member."""
         self._engine.on_close = None
         self._engine.close()
+        if self._companion is not None:
+            self._companion.close()
+
+    def start_part(self, call: Call[Result], block_bytes: int) -> Work[Result]:
+        """Begin a call that is a part of another communicator's, in its blocks; a thread drives it (:mod:`netsum.companion`)."""
+        self._block_bytes = block_bytes
+        return self._start(call, call.timeout, background=True)
+
+    def end(self) -> None:
+        """End the calls in progress at once, with ClosedError; :meth:`close` must follow (:mod:`netsum.companion`)."""
+        self._engine.on_close = None
+        self._engine.close()
 
     def _share(self, state: tuple[Array, ...], progress: int, deadline: float) -> int:
         def largest(number: int) -> int:
@@ -330,6 +373,7 @@ class Communicator(Reductions, Exchanges):
             rank, workers = descriptor.rank, descriptor.workers
             context = Context(self._session, rank, workers, size, gen, self._degrades, call.no_aging, call.contribute, error)
             context.whole = PART_OF.get()
+            context.deadline = began + bound
             flow, report = call.flow(context), context.report
             work: Work[Result] = Work(self._engine, flow, gen, bound, report, ended, context.progress)
             self._engine.start(work, background=background)
@@ -374,6 +418,8 @@ class Communicator(Reductions, Exchanges):
         if not self._engine.fork_guard.here:
             return
         self._engine.close()
+        if self._companion is not None:
+            self._companion.close()
         self._log.closed(self.stats)
         self._leave()
 

@@ -59,10 +59,20 @@ class ControllerClient(ControllerRequests):
         body = self._with(body, link, peer)
         return self.once(lambda: Descriptor.from_dict(self.request("POST", "/join", body, _REJOIN_TIMEOUT)))
 
-    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> ControllerClient:
+    def report_multicast(self, epoch: int, deadline: float, *, joined: bool) -> None:
+        """Report whether this rank has joined its descriptor's IP multicast group. Raises what :meth:`rejoin` raises."""
+        body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "multicast": joined}
+        self.until(deadline, lambda left: self.request("POST", "/join", body, left))
+
+    def group(
+        self, epoch: int, label: str, ranks: Sequence[int], deadline: float, algorithm: str | None = None
+    ) -> ControllerClient:
         """The client for the group of these ranks of the job, which include this one. ``label`` distinguishes it from other
-        groups of the same ranks. Raises what :meth:`join` raises, or :class:`DesynchronizedError` if ``epoch`` is over."""
+        groups of the same ranks; ``algorithm`` is a host algorithm instead of the job's. Raises what :meth:`join` raises, or
+        :class:`DesynchronizedError` if ``epoch`` is over."""
         body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "label": label, "ranks": list(ranks)}
+        if algorithm is not None:
+            body["algorithm"] = algorithm
         answer = self.until(deadline, lambda left: self.request("POST", "/groups", body, left))
         return ControllerClient(str(answer["job"]), int(answer["rank"]), self._secret, self.controller)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any, Final, Protocol
@@ -62,11 +62,31 @@ def _is_endpoint(address: str) -> bool:
     return bool(host and colon and port.isdecimal() and 0 < int(port) < 1 << 16)
 
 
+def _is_multicast(address: str) -> bool:
+    host, _, _ = address.rpartition(":")
+    parts = host.split(".")
+    return (
+        _is_endpoint(address)
+        and len(parts) == 4
+        and all(part.isdecimal() and int(part) < 256 for part in parts)
+        and 224 <= int(parts[0]) < 240
+    )
+
+
 def check_torus(name: str, ranks: int) -> None:
     """Raise ValueError if the algorithm is a chain on a torus of another number of ranks."""
     sides = torus_sides(name)
     if sides and prod(sides) != ranks:
         raise ValueError(f"{name} is for {prod(sides)} ranks, one at each place of the torus, not for {ranks}")
+
+
+def check_advice(advice: Sequence[tuple[int, float]]) -> None:
+    """Raise ValueError unless these are rising numbers of bytes, each with a share."""
+    sizes = [size for size, _ in advice]
+    if any(type(size) is not int or size < 1 for size in sizes) or sizes != sorted({*sizes}):
+        raise ValueError(f"advice is {advice!r}, must be pairs of bytes and a share, the bytes rising from 1 on")
+    if any(not 0 <= share <= 1 for _, share in advice):
+        raise ValueError(f"advice is {advice!r}, and a share of the switch must be 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -141,8 +161,14 @@ class Descriptor:
     ``key`` (16 hex digits, of this epoch) proves to the switch who this member is, where its address does not: it may then send
     from any. The switch's packets bear it, too. "": the switch knows the member by its port and addresses.
 
+    ``group`` (HOST:PORT) is the IP multicast group by which the switch sends what says the same to all to those that have joined
+    it, and ``group_key`` (16 hex digits, of this epoch) proves that it was a switch, or another member. "": there is none.
+
     ``one_run``: handed out together with those of all other ranks, to members that do not talk to the controller. Their first
     call begins with :mod:`netsum.collectives.opening`.
+
+    ``advice`` says which calls of an ``auto`` job may be faster without the switch, or by both at once: pairs of a number of
+    bytes, rising, and the share that the switch should sum of calls from there on (1: all; 0: nothing). Empty: it sums all.
 
     ``local_ranks`` are the ranks of this one's host, itself among them, that have ``src_id``, ``host`` and ``link`` in common:
     they sum in shared memory first, and the lowest of them, the leader, contributes for all (:mod:`netsum.intranode`). Empty or
@@ -174,8 +200,11 @@ class Descriptor:
     peers: tuple[str, ...] = ()
     peer_key: str = ""
     key: str = ""
+    group: str = ""
+    group_key: str = ""
     one_run: bool = False
     local_ranks: tuple[int, ...] = ()
+    advice: tuple[tuple[int, float], ...] = ()
     version: int = DESCRIPTOR_VERSION
 
     def __post_init__(self) -> None:
@@ -212,6 +241,7 @@ class Descriptor:
             raise ValueError(f"algorithm is {self.algorithm!r}, must be one of {KNOWN}")
         self._check_key()
         self._check_local_ranks()
+        check_advice(self.advice)
         if not self.by_switch:
             self._check_peers()
         if self.block_bytes % CHUNK_BYTES:
@@ -220,8 +250,13 @@ class Descriptor:
             raise ValueError(f"a block of {self.block_bytes} bytes does not fit an MTU of {self.mtu}")
 
     def _check_key(self) -> None:
-        if self.key and not _MEMBER_KEY.fullmatch(self.key):
-            raise ValueError("key must be 16 hex digits, not all zero")
+        for name, key in {"key": self.key, "group_key": self.group_key}.items():
+            if key and not _MEMBER_KEY.fullmatch(key):
+                raise ValueError(f"{name} must be 16 hex digits, not all zero")
+        if bool(self.group) != bool(self.group_key):
+            raise ValueError("group and group_key go together")
+        if self.group and not _is_multicast(self.group):
+            raise ValueError(f"group is {self.group!r}, must be an IPv4 multicast address and a port, like 239.1.2.3:50000")
 
     def _check_endpoints(self) -> None:
         if not self.endpoints:
@@ -294,9 +329,11 @@ class Descriptor:
             known["algorithm"] = str(data.get("algorithm", SWITCH))
             known["peers"] = tuple(str(address) for address in data.get("peers", ()))
             known["peer_key"] = str(data.get("peer_key", ""))
-            known["key"] = str(data.get("key", ""))
+            for name in ("key", "group", "group_key"):
+                known[name] = str(data.get(name, ""))
             known["one_run"] = bool(data.get("one_run", False))
             known["local_ranks"] = tuple(int(rank) for rank in data.get("local_ranks", ()))
+            known["advice"] = tuple((int(size), float(share)) for size, share in data.get("advice", ()))
             return cls(**known)
         except KeyError as error:
             raise ValueError(f"the descriptor has no {error}") from None

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netsum.communicator import Communicator
 from netsum.controller_client import ControllerClient
+from netsum.controller_http import REQUEST_TIMEOUT, BackgroundRequest
 from netsum.core.recovery import RejoinReport
 from netsum.descriptor import AUTO, PLAN, SWITCH, Descriptor, check_torus, of_some
 from netsum.errors import JoinError
 from netsum.peers.schedule_files import read_plan
 from netsum.peers.transport import PeerSocket, PeerTransport, own_address
 from netsum.transports.base import Transport
+from netsum.transports.sockets import parse_address
+from netsum.transports.udp import Joins
+
+log = logging.getLogger("netsum.membership")
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class ControllerMembership:
         self._options = options
         address = options.peer or own_address(client.controller)
         self._socket = PeerSocket(address) if address is not None else None
+        self._reported: BackgroundRequest[None] | None = None
 
     @property
     def _peer(self) -> str | None:
@@ -65,7 +73,10 @@ class ControllerMembership:
 
     def open_transport(self, descriptor: Descriptor) -> Transport:
         if descriptor.by_switch:
-            return self._options.wrap(self._options.open_switch(descriptor))
+            transport = self._options.wrap(self._options.open_switch(descriptor))
+            if descriptor.group and descriptor.rank == descriptor.leader:
+                self._reported = self._join_group(transport, descriptor)
+            return transport
         if self._socket is None:
             raise JoinError(
                 f"job {descriptor.job!r} has no switch, and this host has no address for the other members: "
@@ -73,12 +84,27 @@ class ControllerMembership:
             )
         return self._options.wrap(PeerTransport(self._socket, descriptor))
 
-    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
-        """The communicator of a group of these ranks, which include this one."""
+    def _join_group(self, transport: Transport, descriptor: Descriptor) -> BackgroundRequest[None] | None:
+        """Join the job's IP multicast group, and tell the controller, until which results come by unicast. A rank that cannot
+        join loses nothing."""
+        try:
+            if not isinstance(transport, Joins):
+                raise OSError(f"{type(transport).__name__} cannot join a group")
+            transport.join(parse_address(descriptor.group))
+        except OSError as error:
+            what = "job %s, rank %d: results come by unicast, since joining the multicast group %s failed: %s"
+            log.warning(what, descriptor.job, descriptor.rank, descriptor.group, error.strerror or error)
+            return None
+        deadline = time.monotonic() + REQUEST_TIMEOUT
+        return BackgroundRequest(lambda: self._client.report_multicast(descriptor.epoch, deadline, joined=True))
+
+    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float, algorithm: str | None = None) -> Communicator:
+        """The communicator of a group of these ranks, which include this one. ``algorithm``: a host algorithm instead of the
+        job's."""
         host = self._peer and self._peer.rpartition(":")[0]
-        algorithm = self._options.algorithm
-        options = replace(self._options, peer=host, algorithm=algorithm and of_some(algorithm))
-        member = ControllerMembership(self._client.group(epoch, label, ranks, deadline), options)
+        own = algorithm or self._options.algorithm
+        options = replace(self._options, peer=host, algorithm=own and of_some(own))
+        member = ControllerMembership(self._client.group(epoch, label, ranks, deadline, algorithm), options)
         return member.communicator(deadline)
 
     def p2p_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
@@ -95,6 +121,8 @@ class ControllerMembership:
             descriptor = self.join(deadline)
             joined = True
             made = self.open_transport(descriptor)
+            if self._reported is not None:  # else its first results come by unicast
+                self._reported.done(deadline - time.monotonic())
         except BaseException:
             if joined:
                 self._client.leave()
@@ -136,8 +164,10 @@ def check_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor
 
 
 def with_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
-    """The descriptor with the caller's algorithm instead of its own, if there is no switch. JoinError if that is a plan that
-    cannot be read, or a plan or a chain for another number of ranks."""
+    """The descriptor with the caller's algorithm instead of its own, if there is no switch; where there is, ``switch`` leaves it
+    all calls. JoinError if that is a plan that cannot be read, or a plan or a chain for another number of ranks."""
+    if descriptor.by_switch and algorithm == SWITCH:
+        return replace(descriptor, advice=())
     if not descriptor.by_switch and algorithm is not None and algorithm != SWITCH:
         try:
             check_torus(algorithm, descriptor.workers)

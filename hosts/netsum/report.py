@@ -41,5 +41,13 @@ class Report:
         """True if the result lacks a late rank's part."""
         return self.degraded > 0 or self.lost > 0
 
+    def include(self, part: Report) -> None:
+        """Add the report on a part of the call."""
+        counts = [each.min_worker_cnt for each in (self, part) if each.min_worker_cnt is not None]
+        self.min_worker_cnt = min(counts, default=None)
+        for name in ("blocks", "degraded", "late", "missed", "overflowed", "lost", "skipped"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        self.note_quantum(part.quantum)
+
     def note_quantum(self, quantum: float) -> None:
         self.quantum = max(self.quantum, quantum)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 
 @dataclass
@@ -35,6 +35,10 @@ class Stats:
     """Results that asked this rank to give way to a job of a higher priority."""
     congested: int = 0
     """Packets that a congested link has marked, on the way here or as another rank's contribution on its way to the switch."""
+    multicast: int = 0
+    """Packets that came by IP multicast, as to other members."""
+    multicast_lost: int = 0
+    """Results that this rank had to fetch because they had not come by IP multicast."""
     stored: int = 0
     """Bytes of results, and without a switch of partial sums, that were written to this host's memory."""
     reads: int = 0
@@ -43,3 +47,11 @@ class Stats:
     """Switch restarts survived."""
     rtt: float = 0.0
     refusals: dict[str, int] = field(default_factory=dict)
+
+    def plus(self, other: Stats) -> Stats:
+        """These and those of another job; the round trip is this one's."""
+        counts = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self) if each.type == "int"}
+        refusals = {
+            name: self.refusals.get(name, 0) + other.refusals.get(name, 0) for name in {**self.refusals, **other.refusals}
+        }
+        return Stats(**counts, rtt=self.rtt, refusals=refusals)

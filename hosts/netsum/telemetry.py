@@ -77,6 +77,18 @@ class MemberLog:
         self._log = self._log.with_fields(epoch=descriptor.epoch)
         self._log.warning("%s: resumes at block %d, epoch %d", what, block, descriptor.epoch, extra={"block": block})
 
+    def selected(self, text: str) -> None:
+        """Report the way that calls of some size go."""
+        self._log.info("%s", text)
+
+    def multicast_lost(self, results: int) -> None:
+        """Report that results come by unicast from now on."""
+        self._log.warning(
+            "%d results in a row have not come by IP multicast: they come by unicast from now on (is there a router on the way, "
+            "or a switch that snoops on IGMP in a network without a querier?)",
+            results,
+        )
+
     def failed(self, error: BaseException) -> None:
         extra = {}
         if isinstance(error, CallTimeoutError):

@@ -62,7 +62,7 @@ class Place:
     bytes. ``folder`` keeps what must outlive it: the state of its jobs, its certificate and the token of the join line. With
     ``interface``, the switch takes raw frames there and has ``switch_address``, which the kernel does not have, as its own; the
     UDP port is then that of the P4 program, :data:`UDP_PORT`. With several ``stripes``, as many switches share the blocks, at
-    UDP ports in a row."""
+    UDP ports in a row, in turns at ``host`` and ``others``, further addresses of this machine."""
 
     folder: Path
     host: str
@@ -73,6 +73,9 @@ class Place:
     interface: str = ""
     switch_address: str = ""
     stripes: int = 1
+    others: tuple[str, ...] = ()
+    multicast: bool = False
+    """Results leave once for all hosts that can join an IP multicast group."""
 
     @property
     def endpoint(self) -> str:
@@ -80,25 +83,28 @@ class Place:
         return f"{self.switch_address}:{UDP_PORT}" if self.interface else f"{self.advertise}:{self.udp}"
 
     @property
-    def switches(self) -> dict[str, int]:
-        """The UDP port of each switch, by name."""
-        return {f"{NAME}-{number}" if number else NAME: self.udp + number for number in range(self.stripes)}
+    def switches(self) -> dict[str, tuple[str, int]]:
+        """The address of this machine and the UDP port of each switch, by name."""
+        addresses = (self.host, *self.others)
+        return {
+            f"{NAME}-{number}" if number else NAME: (addresses[number % len(addresses)], self.udp + number)
+            for number in range(self.stripes)
+        }
 
     def topology(self, p4runtime: Mapping[str, str]) -> Topology:
         """The switches, at these addresses of P4Runtime. Behind the only port of each are as many hosts as a job may have,
         wherever they are."""
-        address = self.switch_address or self.host
         switches = {
             name: {
                 "device_id": 1,
                 "p4runtime": p4runtime[name],
-                "ip": address,
-                "mac": mac_of(address),
+                "ip": self.switch_address or address,
+                "mac": mac_of(self.switch_address or address),
                 "shared_ports": [1],
-                "endpoint": self.endpoint if name == NAME else f"{self.advertise}:{udp}",
+                "endpoint": self.endpoint if name == NAME else f"{self.advertise if address == self.host else address}:{udp}",
                 "stripes": [other for other in self.switches if name == NAME != other],
             }
-            for name, udp in self.switches.items()
+            for name, (address, udp) in self.switches.items()
         }
         host = {"switch": NAME, "port": 1, "mtu": self.mtu}
         hosts = {f"host{number}": host for number in range(SWITCH_SOURCE)}
@@ -140,8 +146,8 @@ class Aggregator:
         token = _kept_token(place.folder / "token")
         runtime = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))
         self.switches: dict[str, SwitchProcess] = {}
-        for name, udp in place.switches.items():
-            port = f"1@{place.interface or f'socket:{place.host}:{udp}:{UDP_PORT}'}"
+        for name, (address, udp) in place.switches.items():
+            port = f"1@{place.interface or f'socket:{address}:{udp}:{UDP_PORT}'}"
             self.switches[name] = SwitchProcess("embedded", [port], runtime, name=name)
             self._stack.callback(self.switches[name].stop)
         for switch in self.switches.values():
@@ -158,7 +164,7 @@ class Aggregator:
                 advertise=place.advertise,
                 tls=(certificate.path, certificate.path),
                 pin=certificate.digest,
-                enroll=Jobs(self.controller, token, place.folder / "hosts.json").enroll,
+                enroll=Jobs(self.controller, token, place.folder / "hosts.json", multicast=place.multicast).enroll,
                 join_token=token,
             )
         (place.folder / f"{NAME}.yaml").write_text(topology.to_yaml(), "utf-8")
@@ -193,12 +199,22 @@ class Jobs:
     """The jobs that hosts create by enrolling. A job is created when all of its ranks have enrolled, since only then is it known
     which of them are on one host, and sum in its memory."""
 
-    def __init__(self, controller: Controller, token: str, kept: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """``kept``: the file that has the host of each job's ranks, for when this process is started again."""
+    def __init__(
+        self,
+        controller: Controller,
+        token: str,
+        kept: Path,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        multicast: bool = False,
+    ) -> None:
+        """``kept``: the file that has the host of each job's ranks, for when this process is started again. ``multicast``: the
+        jobs' results leave once for all hosts that can join a group."""
         self._controller = controller
         self._key = blake2b(token.encode()).digest()
         self._kept = kept
         self._clock = clock
+        self._multicast = multicast
         found = read_json(kept)
         self._hosts: dict[str, list[str]] = found if isinstance(found, dict) else {}
         self._enrolled: dict[str, dict[int, tuple[str, float]]] = {}
@@ -206,7 +222,8 @@ class Jobs:
 
     def enroll(self, wanted: Enrollment) -> EnrolledJob:
         """Find the rank's job, or create it with the last of its ranks. A job of another size, or with ranks on other hosts, or
-        that has left the switch by itself, is made anew once all of its ranks have left it. Raises :class:`BusyError` until all
+        made with or without multicast unlike now, or that has left the switch by itself, is made anew once all of its ranks have
+        left it. Raises :class:`BusyError` until all
         ranks have enrolled, :class:`RejectedError` while ranks of another size are there, or if the rank's link cannot carry the
         job's packets."""
         token = blake2b(wanted.job.encode(), key=self._key, digest_size=24).hexdigest()
@@ -220,7 +237,7 @@ class Jobs:
             )
         hosts = self._hosts.get(wanted.job, [])
         same = len(hosts) == wanted.size and hosts[wanted.rank] == host
-        if job is None or (not active and (not same or _has_left_switch(job))):
+        if job is None or (not active and (not same or job.multicast != self._multicast or _has_left_switch(job))):
             hosts = self._gathered(wanted, host)
             if job is not None:
                 self._controller.delete_job(job.name)
@@ -245,7 +262,8 @@ class Jobs:
         if len(different) > SWITCH_SOURCE:
             raise RejectedError(f"job {name!r} is on {len(different)} hosts; an aggregator serves {SWITCH_SOURCE} at most")
         members = tuple(f"host{different.index(each)}" for each in hosts)
-        job = self._controller.create_job(JobSpec(name=name, members=members, token=token, share_memory=True))
+        spec = JobSpec(name=name, members=members, token=token, share_memory=True, multicast=self._multicast)
+        job = self._controller.create_job(spec)
         there = {each.name for each in self._controller.jobs()}
         self._hosts = {each: found for each, found in self._hosts.items() if each in there} | {name: list(hosts)}
         write_json(self._kept, self._hosts)
@@ -310,16 +328,27 @@ def _largest_packet(host: str, interface: str | None, switch_address: str | None
 
 
 @click.command()
-@click.option("--host", metavar="ADDRESS", help="Address of this machine to use [default: that of its default route].")
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Address of this machine to use [default: that of its default route]; again for each further cable: then there is a "
+    "switch process for each at least.",
+)
 @click.option("--advertise", metavar="ADDRESS", help="Address at which hosts reach it, behind NAT [default: --host].")
 @click.option("--port", default=HTTP_PORT, show_default=True, type=click.IntRange(0, 65535), help="TCP, HTTPS; 0: a free one.")
 @click.option("--udp-port", default=UDP_PORT, show_default=True, type=click.IntRange(1, 65535), help="UDP, for the gradients.")
 @click.option(
     "--stripes",
-    default=1,
-    show_default=True,
     type=click.IntRange(1, MOST_STRIPES),
-    help="Switch processes, a core each, that share the blocks; they have as many UDP ports, from --udp-port on.",
+    help="Switch processes, a core each, that share the blocks; they have as many UDP ports, from --udp-port on [default: one "
+    "for each --host].",
+)
+@click.option(
+    "--multicast",
+    is_flag=True,
+    help="Send each result once, by IP multicast, to all hosts that can join its group (IGMP); to the others once each.",
 )
 @click.option("--interface", metavar="DEVICE", help="Take raw frames of this Ethernet interface, not the kernel's UDP (root).")
 @click.option("--switch-address", metavar="ADDRESS", help="With --interface: a free address there, which the switch answers for.")
@@ -336,11 +365,12 @@ def _largest_packet(host: str, interface: str | None, switch_address: str | None
     help="Keeps its jobs, its certificate and the join line's token [default: in the user's state directory].",
 )
 def aggregator(
-    host: str | None,
+    hosts: tuple[str, ...],
     advertise: str | None,
     port: int,
     udp_port: int,
-    stripes: int,
+    stripes: int | None,
+    multicast: bool,
     interface: str | None,
     switch_address: str | None,
     mtu: int | None,
@@ -352,8 +382,17 @@ def aggregator(
     but for --interface.
     """
     end_on_signals()
-    host = host or own_address()
-    largest = _largest_packet(host, interface, switch_address, udp_port)
+    host, *others = hosts or (own_address(),)
+    stripes = stripes or 1 + len(others)
+    largest = min(_largest_packet(each, interface, switch_address, udp_port) for each in (host, *others))
+    if others and advertise:
+        raise click.UsageError("--advertise is for one address: hosts must reach several themselves")
+    if host in others or len({*others}) < len(others):
+        raise click.UsageError("--host: each address is given once")
+    if len(others) >= stripes:
+        raise click.UsageError(f"--stripes {stripes}: there are {1 + len(others)} addresses (--host), and a switch process for each")
+    if multicast and advertise not in (None, host):
+        raise click.UsageError("--multicast does not go through NAT: leave --advertise out, or --multicast")
     if interface and stripes > 1:
         raise click.UsageError("--stripes is for the kernel's UDP: with --interface there is one switch")
     if udp_port + stripes - 1 > _LAST_PORT:
@@ -362,12 +401,14 @@ def aggregator(
         raise TestbedError(f"--mtu {mtu}: {interface} carries IP packets of at most {largest} bytes")
     mtu = mtu or min(largest, MTU)
     raw = (interface or "", switch_address or "")
-    place = Place(state or state_folder() / NAME, host, advertise or host, mtu, port, udp_port, *raw, stripes)
+    folder = state or state_folder() / NAME
+    place = Place(folder, host, advertise or host, mtu, port, udp_port, *raw, stripes, tuple(others), multicast)
     try:
         with Aggregator(place) as running:
             options = f"--topology {place.folder / NAME}.yaml --state {place.folder}/state.db"
             https = f"{place.advertise}:{running.join_url.port}"
             more = f" to {udp_port + stripes - 1}" if stripes > 1 else ""
+            more += "".join(f", in turns with those of {other}" for other in others)
             click.echo(f"aggregator: HTTPS {https}, gradients to UDP {place.endpoint}{more}, MTU {mtu}", err=True)
             click.echo(f"its jobs: netsum {options} job list", err=True)
             click.echo(f"on each host (for another job than {DEFAULT_JOB!r}, put a name before the ?):", err=True)

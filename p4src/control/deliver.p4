@@ -154,8 +154,20 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         }
     }
 
+    // Members that have joined the job's IP multicast group get a packet together if it says the same to all.
+    action by_ip_multicast() {
+        standard_metadata.mcast_grp = IP_MULTICAST_GROUPS + (bit<16>)hdr.netsum.job_id;
+    }
+
     apply {
         find_counter();
-        deliver.apply();
+        switch (deliver.apply().action_run) {
+            result_to_all:
+            early: {
+                if (meta.multicast == 1 && RECORD_DEST(meta.record) == EVERYONE && HAS_DEGRADED(meta.record, 0)) {
+                    by_ip_multicast();
+                }
+            }
+        }
     }
 }

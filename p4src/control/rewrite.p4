@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Egress: every copy of a reply gets its receiver's addresses. A host that is not the block's destination gets the header
 // alone, as an acknowledgment; a child switch gets everything. A member that is known by its key gets it back, at the address
-// from which it came last, as the proof that the packet is the switch's. A receiver that is not in a partial result is told so.
+// from which it came last, as the proof that the packet is the switch's. Members that have joined an IP multicast group get one
+// copy, with the group's key. A receiver that is not in a partial result is told so.
 
 control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     HeaderOnly() header_only;
@@ -26,6 +27,12 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.netsum.key = key;
         to_member(ADDRESS_MAC(address), ADDRESS_IP(address), ADDRESS_UDP_PORT(address), rank, ranks);
     }
+    // Replica SWITCH_SOURCE, which no source has: the members at a port that have joined the group. They share its key.
+    @id(ACTION_TO_IP_MULTICAST)
+    action to_ip_multicast(mac_addr_t mac, ipv4_addr_t ip, bit<16> udp_port, bit<64> key) {
+        hdr.netsum.key = key;
+        to_member(mac, ip, udp_port, 0, EVERYONE);
+    }
     @id(ACTION_TO_SWITCH)
     action to_switch(mac_addr_t mac, ipv4_addr_t ip, bit<16> udp_port) {
         hdr.ethernet.dst_addr = mac;
@@ -49,7 +56,7 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             hdr.netsum.job_id:   exact @name("job_id") @refers_to("job", "job_id");
             standard_metadata.egress_rid: exact @name("replica");
         }
-        actions = { to_member; to_keyed_member; to_switch; drop; }
+        actions = { to_member; to_keyed_member; to_ip_multicast; to_switch; drop; }
         const default_action = drop();
         size = 4096;
     }

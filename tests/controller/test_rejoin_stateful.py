@@ -43,7 +43,7 @@ class Host:
 
 
 class Rejoining(RuleBasedStateMachine):
-    """The world around one controller, with hosts that do what docs/protocol.md allows."""
+    """The world around one controller, with hosts that do what PROTOCOL.md allows."""
 
     def __init__(self) -> None:
         super().__init__()

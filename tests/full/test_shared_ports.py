@@ -149,3 +149,17 @@ def test_a_header_without_the_key_is_no_result(site: Fabric) -> None:
     with joined(site, HOSTS, wraps={3: Injecting}) as communicators:
         check_some_of_each(communicators)
         assert [comm.stats.malformed > 0 for comm in communicators] == [False, False, False, True]
+
+
+def test_results_leave_by_multicast(site: Fabric) -> None:
+    """Once for the three that share a port; one of them loses a tenth of what comes, and fetches it by unicast."""
+
+    def bad(transport: Transport) -> Transport:
+        return ImpairedTransport(transport, Impairment(), 1, receiving=Impairment(drop=0.1))
+
+    with joined(site, HOSTS, multicast=True, wraps={3: bad}) as communicators:
+        check_some_of_each(communicators)
+        stats = [comm.stats for comm in communicators]
+        assert [each.multicast > 0 for each in stats] == [False, True, True, True]
+        assert all(each.malformed == 0 for each in stats)
+        assert stats[3].multicast_lost > 0

@@ -156,7 +156,7 @@ class MemoryMembership:
     def join_anew(self, deadline: float) -> Descriptor:  # noqa: ARG002 - it answers at once
         return self._network.join_anew(self._rank)
 
-    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
+    def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float, algorithm: str | None = None) -> Communicator:
         raise NotImplementedError("this controller makes no groups")
 
     def p2p_socket(self, purpose: str) -> None:

@@ -1,5 +1,5 @@
 """COPY blocks: their one payload goes on as soon as it comes, ahead of the result, as in
-``p4src/control/deliver.p4``. Rules: docs/protocol.md, "Copies"."""
+``p4src/control/deliver.p4``. Rules: PROTOCOL.md, S38 to S44."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from netsum.wire.codec import Header
 from netsum.wire.schema import SWITCH_SOURCE, AgeOp, BlockState, Hop, Op, Status
 
 from tests.model.flags import Rules
-from tests.model.replies import header_of, is_query
+from tests.model.replies import header_of, is_query, receivers
 from tests.model.state import ID_MASK, Job, Packet, Record, Reply
 
 
@@ -43,7 +43,7 @@ def early(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
             packet.payload,
             record.congested,
         )
-        for to in job.members
+        for to in receivers(job, record)
         if to.switch or to.is_dest(record.dest)
     )
 

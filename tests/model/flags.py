@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rules:
-    """The switch's rules that can be switched off, each with what protects it (docs/protocol.md)."""
+    """The switch's rules that can be switched off, each with what protects it (PROTOCOL.md)."""
 
     exact_lap: bool = True  # only a block exactly one lap ahead opens a slot; off: any block ahead
     stale_behind: bool = True  # a block behind the slot's never opens it; off: any other block opens a closed slot
@@ -38,6 +38,11 @@ class Rules:
     checks_key: bool = True
     latest_address: bool = True  # off: the first address from which the key came is kept
     address_of_this_epoch: bool = True  # off: one that was learned in another epoch is used
+
+    # Of members that have joined an IP multicast group.
+    dest_by_unicast: bool = True  # what has a destination leaves for each member by itself
+    partial_by_unicast: bool = True  # and so does a partial result, which says to each whether it is in it
+    others_by_unicast: bool = True  # members that have not joined get theirs; off: there is the group alone
 
     # Of trees.
     only_roots_make_results: bool = True  # off: a leaf's sum is a result

@@ -93,10 +93,15 @@ STRIPES_RESTART = replace(
     STRIPES_OF_ONE, name="two roots and a restart", programs=sums(2, (3,)), window=1, slots=2, switch_restarts=1
 )
 
+TREE_MULTICAST = Scenario(
+    "results leave a root and a leaf by multicast",
+    sums(4, (2,)), window=1, slots=2, tree=((0, 1), 2, 3), keyed=True, multicast=(0, 1, 2, 3),
+)  # fmt: skip
 TREES = (
     TREE_FILES, TREE, MIXED, TREE_CONGESTED, WIDE, DEEP, TREE_EMPTIES, TREE_BARE, BARE_BESIDE, DEEP_BARE, TREE_DEST, TREE_REDO,
     TREE_COARSE, TREE_ABORT, LEAVES_ABORT, TREE_BLIND_ABORT, LEAVES_DIFFER, WIDE_DIFFER, GENERATIONS_DIFFER, TREE_RESTART,
     WIDE_RESTART, TREE_TWO_RESTARTS, BARE_RESTART, TREE_REPLACED, STRIPES, STRIPES_OF_ONE, STRIPES_RESTART,
+    TREE_MULTICAST,
 )  # fmt: skip
 
 TREE_LATE = Scenario("a rank is late in a tree", sums(3, (1,)), window=1, slots=2, quorum=1, tree=TWO_AND_ONE)

@@ -2,7 +2,7 @@
 
 A :class:`Host` is immutable and hashable: :func:`receive`, :func:`advance` and :func:`rejoin` return the next. There
 is no timer: a host that retransmits offers :func:`outstanding` again, whenever the explorer likes. The rules' reasons
-are in ``docs/protocol.md``.
+are in ``PROTOCOL.md``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from tests.model.rules import ID_MASK, Packet, Payload, Reply
 JOB_ID = 1
 LANE = Lane.L32
 LANES = CHUNK_BYTES >> LANE
+GROUP_PORT = 9
+"""The UDP port that stands for the address of the job's IP multicast group, the same in all epochs."""
 REBOUND = 1000
 """From an address to the next one that a network gives a host."""
 
@@ -118,6 +120,7 @@ class HostRules:
     lost_is_settled: bool = True  # in a job that degrades, a rank goes on without a result that is gone
     early_is_no_result: bool = True  # a COPY's payload that comes ahead of the result; off: it is the result
     checks_key: bool = True  # a packet without the member's own key is not the switch's
+    checks_group_key: bool = True  # nor is one to the group without its key of this epoch
     lost_opening_ends: bool = True  # but not without that of a call's opening; off: as if the call took all its ids
 
 
@@ -144,6 +147,7 @@ class Host(NamedTuple):
     ended: bool = False  # has seen MISMATCH on a result, or its epoch cannot go on
     degrades: bool = False  # the job's blocks age out
     key: int = 0  # in this epoch; 0: the member is known by its address
+    group_key: int = 0  # of the IP multicast group, in this epoch; 0: it has not joined
     stopped: bool = False  # begins no block: another epoch is about to resume its own, and it has reported
     dead: bool = False
     broken: str = ""  # what must never happen
@@ -271,6 +275,11 @@ def _decided(host: Host) -> Host:
 def key_of(udp_port: int) -> int:
     """The key of a member that has this UDP port in an epoch."""
     return 1 << 40 | udp_port
+
+
+def group_key_of(udp_port: int) -> int:
+    """The key of the group in the epoch in which rank 0 has this UDP port."""
+    return 1 << 41 | udp_port
 
 
 def exponent_of(call: Call) -> int:
@@ -411,11 +420,18 @@ def _settled(host: Host, index: int, result: Result) -> Host:
     return host._replace(results=results, settled=settled, fetching=fetching, early=early)
 
 
+def _is_switchs(host: Host, reply: Reply, rules: HostRules) -> bool:
+    """True if a packet came to the member's address, or to the group's that it has joined, with the key that belongs there."""
+    if reply.udp_port == GROUP_PORT:
+        return host.group_key != 0 and (reply.header.key == host.group_key or not rules.checks_group_key)
+    return reply.udp_port == host.udp_port and (reply.header.key == host.key or not rules.checks_key)
+
+
 def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host:
     """Take a packet that came to the host's socket."""
     h = reply.header
     index = (h.block_id - host.origin) & ID_MASK
-    if host.ended or reply.udp_port != host.udp_port or (h.key != host.key and rules.checks_key):
+    if host.ended or host.udp_port < 0 or not _is_switchs(host, reply, rules):
         return host
     if h.early and rules.early_is_no_result and h.status == Status.OK:
         return _early(host, index, h, reply.payload)
@@ -441,7 +457,9 @@ def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host
 def is_dead(host: Host, reply: Reply, *, ports_come_again: bool) -> bool:
     """True if a packet means nothing to the host, now or ever: the explorer need not remember it."""
     index = (reply.header.block_id - host.origin) & ID_MASK
-    if not ports_come_again:
+    if reply.udp_port == GROUP_PORT:
+        pass  # an address of all epochs
+    elif not ports_come_again:
         port = abs(host.udp_port)
         if reply.udp_port < port or (reply.udp_port == port and host.udp_port < 0):
             return True
@@ -486,6 +504,7 @@ def rejoin(host: Host, udp_port: int, first: int, rules: HostRules = ALL_HOST_RU
     host = host._replace(
         udp_port=udp_port,
         key=key_of(udp_port) if host.key else 0,
+        group_key=group_key_of(udp_port - host.rank) if host.group_key else 0,
         first=first,
         settled=settled,
         fetching=frozenset(),

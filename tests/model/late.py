@@ -37,6 +37,15 @@ UNHEARD_ABORT = replace(
     programs=change(each(each(sums(2, (2, 4)), 0, opens=True), 1, opens=True), 1, 0, aborts=True),
     scanner=False,
 )
+MULTICAST_LATE = Scenario(
+    "results leave by multicast and a rank is late",
+    sums(2, (2,)), window=1, slots=2, quorum=1, keyed=True, multicast=(0, 1),
+)  # fmt: skip
+MULTICAST_OF_ONE_LATE = replace(MULTICAST_LATE, name="results leave by multicast for one and a rank is late", multicast=(0,))
+MULTICAST_EVICTED = Scenario(
+    "results leave by multicast and a member is evicted",
+    sums(3, (2,)), window=1, slots=2, keyed=True, multicast=(0, 1, 2), mortals=(2,), evicts=True,
+)  # fmt: skip
 EVICTED = Scenario("a member is evicted from a job that waits", sums(2, (4,)), mortals=(1,), evicts=True)
 EVICTED_OF_THREE = Scenario(
     "one of three is evicted from a job that waits", sums(3, (3,)), window=1, slots=2, mortals=(2,), evicts=True
@@ -66,13 +75,16 @@ WITH_RESTARTS = (RESTART_EVICTED, RESTART_EVICTED_OF_THREE, RESTART_LATE)
 
 LATE_SCENARIOS = (
     LATE, UNSWEPT, ONE_OF_TWO_DIES, BOTH_NEEDED, FIRM, PASS, ALL_PASS, LATE_EMPTIES, LATE_BARE, LATE_ABORT,
-    UNHEARD_ABORT, EVICTED, EVICTED_OF_THREE, EVICTED_LATE, TWO_EVICTED, NEXT_RUN, QUORUM,
+    UNHEARD_ABORT, MULTICAST_LATE, MULTICAST_OF_ONE_LATE, MULTICAST_EVICTED,
+    EVICTED, EVICTED_OF_THREE, EVICTED_LATE, TWO_EVICTED, NEXT_RUN, QUORUM,
 )  # fmt: skip
 
 LATE_MUTATIONS = (
     switch_rule("closed_is_immutable", LATE, "changes"),
     switch_rule("marks_partial", LATE, "not said to be partial"),
     switch_rule("tells_late", LATE, "wrong thing about its own contribution"),
+    switch_rule("partial_by_unicast", MULTICAST_LATE, "wrong thing about its own contribution"),
+    switch_rule("others_by_unicast", MULTICAST_OF_ONE_LATE, STUCK),
     switch_rule("quorum", QUORUM, "below the quorum"),
     switch_rule("no_aging_waits", FIRM, "firm and closed partially"),
     switch_rule("scans", ONE_OF_TWO_DIES, STUCK),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import CPU_PORT, SWITCH_SOURCE, UDP_PORT, AgeOp, Hop, Op, Outcome, Status
+from netsum.wire.schema import CPU_PORT, EVERYONE, SWITCH_SOURCE, UDP_PORT, AgeOp, Hop, Op, Outcome, Status
 
 from tests.model.flags import ALL_RULES, Rules
 from tests.model.state import Job, Member, Packet, Record, Reply
@@ -49,9 +49,20 @@ def result_for(member: Member, packet: Packet, record: Record, rules: Rules = AL
     return Reply(member.port, member.src_id, member.udp_port, header, payload, record.congested)
 
 
+def receivers(job: Job, record: Record, rules: Rules = ALL_RULES) -> tuple[Member, ...]:
+    """The receivers of what goes to every source that the job has. What says the same to all goes once to those at a port that
+    have joined the IP multicast group, as if they were a member with the group's key and no source id."""
+    group = job.group
+    if group is None or (record.dest != EVERYONE and rules.dest_by_unicast) or (record.degraded and rules.partial_by_unicast):
+        return job.members
+    ports = dict.fromkeys(member.port for member in job.members if member.joined)
+    together = tuple(Member(SWITCH_SOURCE, port, group.udp_port, 0, EVERYONE, key=group.key) for port in ports)
+    return (*(to for to in job.members if not to.joined and rules.others_by_unicast), *together)
+
+
 def results(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) -> tuple[Reply, ...]:
     """The result, to every source that the job has."""
-    return tuple(result_for(to, packet, record, rules) for to in job.members)
+    return tuple(result_for(to, packet, record, rules) for to in receivers(job, record, rules))
 
 
 def answer(packet: Packet, status: Status, reason: int = 0) -> Reply:

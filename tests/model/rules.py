@@ -2,7 +2,7 @@
 
 It decides in the same order as ``p4src/control/`` (check, job, member, block, aggregate, deliver, reply), on Python ints, with
 no frame and no clock, so that it can be explored exhaustively (``explore.py``) and compared byte for byte with the P4
-program (``tests/protocol``). The rules and their reasons are in ``docs/protocol.md``.
+program (``tests/protocol``). The rules and their reasons are in ``PROTOCOL.md``.
 What ages and what is scanned is in ``aging.py``, what only switches of a tree do in ``trees.py``.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import GIVING_UP, SCAN_SLOTS, BlockState, Hop, Lane, Op, Outcome, Status
+from netsum.wire.schema import GIVING_UP, SCAN_SLOTS, SWITCH_SOURCE, BlockState, Hop, Lane, Op, Outcome, Status
 
 from tests.model import aging, trees
 from tests.model.admission import admission, malformed
@@ -20,7 +20,7 @@ from tests.model.copying import brings, carried_on, carries
 from tests.model.flags import ALL_RULES, Rules
 from tests.model.lanes import combine_chunks
 from tests.model.replies import answer, is_query, is_told, query, result_for, scanning
-from tests.model.state import ID_MASK, Job, Member, Packet, Payload, Progress, Record, Reply, Uplink
+from tests.model.state import ID_MASK, Group, Job, Member, Packet, Payload, Progress, Record, Reply, Uplink
 
 _OPS = frozenset(Op)
 
@@ -282,10 +282,14 @@ class SwitchModel:
         epoch get nothing."""
         job = self.jobs.get(job_id)
         keyed = {member.src_id: member for member in job.members if member.key} if job else {}
+        group = job.group if job else None
         if job is None or not keyed:
             return replies
         found = []
         for reply in replies:
+            if reply.replica == SWITCH_SOURCE and group is not None:
+                found.append(reply._replace(header=reply.header._replace(key=group.key)))
+                continue
             if reply.replica is None or reply.replica not in keyed:
                 found.append(reply)
                 continue
@@ -352,6 +356,7 @@ class SwitchModel:
 __all__ = [
     "ALL_RULES",
     "ID_MASK",
+    "Group",
     "Job",
     "Member",
     "Packet",

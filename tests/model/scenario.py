@@ -14,6 +14,7 @@ from netsum.wire.schema import EVERYONE, Op, Status
 
 from tests.model.host import (
     ALL_HOST_RULES,
+    GROUP_PORT,
     Call,
     Host,
     HostRules,
@@ -23,9 +24,10 @@ from tests.model.host import (
     advance,
     contribution,
     exponent_of,
+    group_key_of,
     key_of,
 )
-from tests.model.rules import ALL_RULES, ID_MASK, Job, Member, Packet, Reply, Rules, Uplink
+from tests.model.rules import ALL_RULES, ID_MASK, Group, Job, Member, Packet, Reply, Rules, Uplink
 from tests.model.topology import EDGE_PORTS, Child, Node, Shape, nodes_of
 
 PORT_BASE = 20000
@@ -77,6 +79,7 @@ class Scenario:
     quorum: int = 0  # of a job that degrades; 0: blocks wait for ever
     sends: int = 1  # how often a member has to send a block, at most, while nothing is lost and a controller scans
     keyed: bool = False  # members are known by their keys, not by their addresses
+    multicast: tuple[int, ...] = ()  # ranks that have joined the job's IP multicast group
     rebinds: int = 0  # how often the network gives rank 0 another address
     forger: bool = False  # sends contributions and results that lack the right key, from any address
     scanner: bool = True  # a controller is there to scan; off: only what members send closes blocks
@@ -134,7 +137,8 @@ class Scenario:
         def member(child: Child) -> Member:
             if child.switch is None:
                 port = self.udp_port(child.src_id, epoch)
-                return Member(child.src_id, child.port, port, child.src_id, key=key_of(port) if self.keyed else 0)
+                key, joined = key_of(port) if self.keyed else 0, child.src_id in self.multicast
+                return Member(child.src_id, child.port, port, child.src_id, key=key, joined=joined)
             workers = len(child.ranks if begun else set(child.ranks) & set(present))
             return Member(child.src_id, child.port, self.edge_port(child.port, epoch), EVERYONE, workers, switch=True)
 
@@ -149,7 +153,8 @@ class Scenario:
             aging = (1, quorum, self.window) if self.degrades else ()
             uplinks = tuple(Uplink(port, self.edge_port(port, epoch), src_id) for port, src_id in node.parents)
             job = Job(number, first_block_id & ID_MASK, self.slots, 0, members, *aging)
-            return job._replace(uplinks=uplinks) if members else None
+            group = Group(GROUP_PORT, group_key_of(self.udp_port(0, epoch))) if self.multicast else None
+            return job._replace(uplinks=uplinks, group=group) if members else None
 
         number = epoch if self.epoch_rules.fresh_epoch else 1
         return tuple(job(node) for node in self.nodes)
@@ -168,15 +173,20 @@ class Scenario:
 
     def _host(self, rank: int, program: tuple[Call, ...], udp_port: int, origin: int, run: int) -> Host:
         key = key_of(udp_port) if self.keyed else 0
-        return Host(rank, program, self.window, udp_port, origin, run, degrades=self.degrades, key=key)
+        group_key = group_key_of(udp_port - rank) if rank in self.multicast else 0
+        return Host(rank, program, self.window, udp_port, origin, run, degrades=self.degrades, key=key, group_key=group_key)
 
     def forgeries(self, hosts: tuple[Host, ...]) -> Iterator[Packet | Reply]:
-        """Packets of a sender that knows all but the keys: a contribution and a result of each rank's first block."""
+        """Packets of a sender that knows all but the keys: a contribution and a result of each rank's first block, the latter
+        also to the group that the rank has joined."""
         for host in hosts:
             first = contribution(host, 0)
             header = first.header._replace(key=first.header.key ^ 1)
             yield first._replace(header=header, payload=(FORGED,))
-            yield Reply(first.port, host.rank, host.udp_port, header._replace(worker_cnt=len(hosts)), (FORGED,))
+            header = header._replace(worker_cnt=len(hosts))
+            yield Reply(first.port, host.rank, host.udp_port, header, (FORGED,))
+            if host.group_key:
+                yield Reply(first.port, None, GROUP_PORT, header._replace(key=host.group_key ^ 1), (FORGED,))
 
     def expected(self, host: Host, todo: Todo) -> Result | None:
         """The right result of a block for this rank; None from the first block on at which the ranks' calls differ: nothing

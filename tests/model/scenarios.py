@@ -128,10 +128,27 @@ OLD_STATE = replace(
 
 KEYED = Scenario("members are known by their keys", sums(2, (2, 1)), window=1, slots=2, keyed=True, rebinds=1, forger=True)
 
+MULTICAST = Scenario(
+    "results leave by multicast", sums(2, (2, 1)), window=1, slots=2, keyed=True, multicast=(0, 1), rebinds=1, forger=True
+)
+MULTICAST_OF_TWO = Scenario(
+    "results leave by multicast for two of three", sums(3, (2,)), window=1, slots=2, keyed=True, multicast=(0, 2)
+)
+MULTICAST_TO_ONE = replace(
+    MULTICAST_OF_TWO,
+    name="results of which one has a destination leave by multicast",
+    programs=each(sums(3, (1, 1)), 1, dest=1),
+    multicast=(0, 1, 2),
+)
+MULTICAST_IDS_COME_AGAIN = replace(
+    IDS_COME_AGAIN, name="results leave by multicast, and the ids come again", keyed=True, multicast=(0, 1)
+)
+
 _NAMED = (
     PLAIN, NARROW, CONGESTED, EMPTIES, BARE, REDO, SMALL, COARSE, COARSE_OF_ONE, ABORT, LONG_ABORT, SHORT_ABORT,
     OPENING_ABORT, BLIND_ABORT, BOTH_ABORT, MISMATCH, MISMATCH_KIND, MISMATCH_GENERATION, RESTART, TWO_RESTARTS,
-    RESTART_REDO, KEYED, REPLACED, PORTS_COME_ROUND, IDS_COME_AGAIN, OLD_STATE,
+    RESTART_REDO, KEYED, MULTICAST, MULTICAST_OF_TWO, MULTICAST_TO_ONE, MULTICAST_IDS_COME_AGAIN,
+    REPLACED, PORTS_COME_ROUND, IDS_COME_AGAIN, OLD_STATE,
 )  # fmt: skip
 SCENARIOS = (
     *_NAMED,
@@ -143,6 +160,7 @@ SCENARIOS = (
     Scenario("one destination", tuple(tuple(c._replace(dest=1) for c in p) for p in sums(2, (3,)))),
     Scenario("more slots than needed", sums(2, (4, 4)), slots=8),
     replace(KEYED, name="members are known by their keys, a restart", switch_restarts=1),
+    replace(MULTICAST, name="results leave by multicast, a restart", rebinds=0, switch_restarts=1),
     replace(REPLACED, name="a rank known by its key is replaced", keyed=True, rebinds=1),
 )
 
@@ -165,6 +183,9 @@ MUTATIONS = (
     switch_rule("checks_key", KEYED, "wrong result"),
     switch_rule("latest_address", KEYED, STUCK),
     host_rule("checks_key", KEYED, "wrong result"),
+    switch_rule("dest_by_unicast", MULTICAST_TO_ONE, "wrong result"),
+    host_rule("checks_group_key", MULTICAST, "wrong result"),
+    host_rule("checks_group_key", MULTICAST_IDS_COME_AGAIN, "wrong result"),
     host_rule("window_over_all_calls", PLAIN, "STALE and still needed"),
     host_rule("keep_window", RESTART, "contribution is gone"),
     host_rule("fence", REDO, "SIGNATURE"),

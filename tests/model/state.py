@@ -42,7 +42,8 @@ class Reply(NamedTuple):
 
 class Member(NamedTuple):
     """One source of a job, a host or a child switch: where it is, its bit, the workers behind it and its UDP port in this
-    epoch. With a ``key`` it is known by that, and its results go to the latest address from which the key came."""
+    epoch. With a ``key`` it is known by that, and its results go to the latest address from which the key came. One that has
+    ``joined`` the job's IP multicast group gets those that say the same to all from there."""
 
     src_id: int
     port: int
@@ -51,6 +52,7 @@ class Member(NamedTuple):
     workers: int = 1
     switch: bool = False
     key: int = 0
+    joined: bool = False
 
     @property
     def source(self) -> int:
@@ -70,6 +72,13 @@ class Uplink(NamedTuple):
     src_id: int
 
 
+class Group(NamedTuple):
+    """A job's IP multicast group: the UDP port that stands for its address, and its key in this epoch."""
+
+    udp_port: int
+    key: int
+
+
 class Job(NamedTuple):
     """Items that the controller installs for a job: entries of ``job``, ``member`` and ``rewrite`` and a multicast group."""
 
@@ -82,6 +91,7 @@ class Job(NamedTuple):
     quorum: int = 0
     window: int = 0
     uplinks: tuple[Uplink, ...] = ()  # by stripe, a power of two; () at a root
+    group: Group | None = None
 
     @property
     def all_sources(self) -> int:

@@ -1,5 +1,5 @@
 """Rules of a leaf of a tree beyond those of every switch, as in ``p4src/control/parent.p4`` and ``uplink.p4``: its complete
-blocks are SENT, and what its parent says of them is stored and passed on. Rules: docs/protocol.md, "Trees"."""
+blocks are SENT, and what its parent says of them is stored and passed on. Rules: PROTOCOL.md, S52 to S67."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def leaves(job: Job, packet: Packet, record: Record, rules: Rules) -> tuple[Repl
 
 
 def scanned(job: Job, packet: Packet, record: Record, rules: Rules) -> tuple[Reply, ...]:
-    """The same of a block that a scan has closed: it has no room, so a leaf's children are asked to bring the partial up."""
+    """The same of a block that a scan has closed: it has no room, so a leaf's children are asked to bring the partial up. What a
+    scan sends goes to each member by itself."""
     if record.state != BlockState.SENT:
-        return results(job, packet, record, rules)
+        return results(job._replace(group=None), packet, record, rules)
     return answers(job, packet, record, Status.AGAIN) if rules.scan_asks_again else ()
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from netsum.wire.codec import pack_header
 from netsum.wire.memory import MEMORY_HEADER_BYTES, MEMORY_PORT
-from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, Hop, Outcome
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, SWITCH_SOURCE, UDP_PORT, Hop, Outcome
 
 from tests.model.admission import admission
 from tests.model.rules import Job, Packet, Reply, SwitchModel, malformed
@@ -155,7 +155,9 @@ class FrameModel:
         to = (star.station if h.hop == Hop.HOST else star.neighbor)(reply.port)
         unicast = reply.replica is None and h.hop != Hop.UP
         mac, ip = (asked.eth_src, asked.ip_src) if unicast else (to.mac, to.ip)
-        if h.key and not unicast:
+        if reply.replica == SWITCH_SOURCE:
+            mac, ip = star.GROUP.mac, star.GROUP.ip
+        elif h.key and not unicast:
             mac, ip = self._places[h.job_id, h.receiver_id]
         ports = (UDP_PORT, reply.udp_port) if h.hop == Hop.HOST else (reply.udp_port, UDP_PORT)
         return Datagram(

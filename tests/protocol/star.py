@@ -15,6 +15,7 @@ from netsum.wire.schema import (
     CPU_PORT,
     EVERYONE,
     FLOOD_GROUP,
+    IP_MULTICAST_GROUPS,
     SCAN_GROUPS,
     SCAN_REPLICA,
     SWITCH_SOURCE,
@@ -24,12 +25,14 @@ from netsum.wire.schema import (
 )
 from netsum_controller.entries import (
     ForwardEntry,
+    GroupRewriteEntry,
     Item,
     JobEntry,
     KeyedMemberEntry,
     KeyedRewriteEntry,
     MemberEntry,
     MulticastGroup,
+    MulticastJobEntry,
     MyStationEntry,
     ParentEntry,
     RewriteEntry,
@@ -39,7 +42,7 @@ from netsum_controller.entries import (
     UplinkEntry,
 )
 
-from tests.model.rules import Job, Member, Payload, Uplink
+from tests.model.rules import Group, Job, Member, Payload, Uplink
 from tests.protocol.frames import Datagram, netsum_body
 
 PORTS = (1, 2, 3, 4)
@@ -50,6 +53,9 @@ two workers are in; one of its members stands for three."""
 
 KEYED = 50
 """A job of which two members share port 4, and are known by their keys; one of them stands for two workers."""
+
+MULTICAST = 51
+"""A job of which three members have joined an IP multicast group: two of the three at port 4, and one at port 2."""
 
 TOP, LEAF = 40, 41
 """Jobs in trees. In TOP's this is the root, over two leaves and a host. In LEAF's it is below two roots, by stripes, and above
@@ -114,6 +120,23 @@ JOBS = {
         quorum=2,
         window=4,
     ),
+    MULTICAST: Job(
+        epoch=13,
+        first_block_id=0xFFFFFFF0,
+        slots=8,
+        slot_base=104,
+        members=(
+            Member(0, 4, 20061, 0, key=0xC0FFEE0123456780, joined=True),
+            Member(3, 4, 20062, 1, workers=2, key=0xFFFFFFFFFFFFFFF0, joined=True),
+            Member(9, 4, 20063, 3, key=1),
+            Member(254, 2, 20064, 4, key=2, joined=True),
+            Member(200, 1, 20065, 5),
+        ),
+        block_exp=1,
+        quorum=2,
+        window=4,
+        group=Group(51234, 0xFEDCBA9876543210),
+    ),
 }
 
 
@@ -134,6 +157,9 @@ def neighbor(port: int) -> Station:
     """The switch that is on a port, beside the host."""
     return Station(0x026E7300F000 + port, 0x0A00F000 + port)
 
+
+GROUP = Station(0x01005E010203, 0xEF010203)
+"""The address of job MULTICAST's group, 239.1.2.3, and the MAC address that follows from it (RFC 1112)."""
 
 FAR_IP = 0x0A00F100
 """A host behind the neighbors on ports 3 and 4."""
@@ -190,7 +216,13 @@ def job_items(
     slots = job.slot_base, job.slots - 1
     aging = job.block_exp, job.quorum, job.window
     tree = (Role.LEAF, len(job.uplinks) - 1) if job.uplinks else (Role.ROOT, 0)
-    result.append(JobEntry(job_id, job.epoch, job.all_sources, *slots, job.first_block_id, *aging, *tree))
+    kind = JobEntry
+    if job.group is not None:
+        kind = MulticastJobEntry
+        shared = (((m.port, SWITCH_SOURCE) if m.joined else (m.port, m.src_id)) for m in job.members)
+        result.append(MulticastGroup(IP_MULTICAST_GROUPS + job_id, frozenset(shared)))
+        result.append(GroupRewriteEntry(job_id, SWITCH_SOURCE, GROUP.mac, GROUP.ip, job.group.udp_port, job.group.key))
+    result.append(kind(job_id, job.epoch, job.all_sources, *slots, job.first_block_id, *aging, *tree))
     return result
 
 

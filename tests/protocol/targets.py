@@ -12,7 +12,7 @@ from netsum.wire.schema import CPU_PORT, OUTCOMES_PER_JOB, Outcome, PacketOutKin
 from netsum_controller.config.topology import Switch
 from netsum_controller.entries import Item, MulticastGroup, TableEntry
 from netsum_controller.p4runtime.client import SwitchClient, Update, UpdateKind
-from netsum_controller.p4runtime.p4info import netsum_program
+from netsum_controller.p4runtime.p4info import CompiledProgram, netsum_program
 from netsum_switch.pipeline import load_pipeline
 from netsum_switch.table import Exact, Lpm, Match
 
@@ -131,15 +131,21 @@ class InProcess:
         return {key: count for key, count in counts.items() if count}
 
 
+def switch_entry(switch: SwitchUnderTest) -> Switch:
+    """The switch as a topology has it."""
+    addresses = {"ip": "10.0.0.254", "mac": "02:6e:73:00:00:fe"}
+    return Switch(device_id=switch.device_id, p4runtime=switch.grpc_address, cpu_port=CPU_PORT, **addresses)
+
+
 class OnSwitch:
     """A running switch. Ports are read until a marker, sent behind the frame, has come out of every one of them:
     a switch keeps the order of frames from one port to another."""
 
-    def __init__(self, switch: SwitchUnderTest, items: Iterable[Item]) -> None:
+    def __init__(self, switch: SwitchUnderTest, items: Iterable[Item], program: CompiledProgram | None = None) -> None:
+        """Load the program, by default this repository's."""
         self.kind = switch.kind
         self._switch = switch
-        config = Switch(device_id=1, p4runtime=switch.grpc_address, ip="10.0.0.254", mac="02:6e:73:00:00:fe", cpu_port=CPU_PORT)
-        self._client = SwitchClient("s1", config, netsum_program()).connect()
+        self._client = SwitchClient("s1", switch_entry(switch), program or netsum_program()).connect()
         self._marker = 0
         try:
             self.reset(items)

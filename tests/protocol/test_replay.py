@@ -3,6 +3,7 @@ counters."""
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import cache
 
 import pytest
@@ -12,12 +13,17 @@ from netsum.wire.codec import Header
 from netsum.wire.schema import MEMBER_STATUSES, Lane, Outcome, Status
 
 from tests.examples import one_in
+from tests.model.flags import ALL_RULES, Rules
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel
 from tests.protocol.replay import Step, follow, replay
 from tests.protocol.targets import InProcess, Target
-from tests.protocol.traffic import Traffic
+from tests.protocol.traffic import MulticastTraffic, Traffic
 from tests.protocol.tree_traffic import TreeTraffic
+
+SHOWN_ELSEWHERE = {"progress_of_this_epoch", "address_of_this_epoch"}
+"""Rules about epochs, which the traffic has one of: `late/progress_of_this_epoch` is explored and replayed, the other in
+test_rules.py."""
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -28,6 +34,11 @@ def test_traffic(target: Target, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_traffic_of_trees(target: Target, seed: int) -> None:
     replay(TreeTraffic(seed).steps(400), target)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_traffic_by_multicast(target: Target, seed: int) -> None:
+    replay(MulticastTraffic(seed).steps(400), target)
 
 
 @pytest.mark.parametrize("status", [Status.OK, Status.RANGE, Status.ABORT, Status.STALE, Status.REFUSED, Status.AGAIN])
@@ -45,7 +56,7 @@ def test_a_leaf_says_what_it_knows_and_not_what_came_beside_it(target: Target, s
 
 
 @one_in(8)  # 250 packets each
-@given(st.sampled_from((Traffic, TreeTraffic)), st.integers(min_value=0))
+@given(st.sampled_from((Traffic, TreeTraffic, MulticastTraffic)), st.integers(min_value=0))
 @example(Traffic, 160_249_570_336_040_224)  # a scan closes two blocks, of which a congested link has marked one
 @example(Traffic, 127)  # a copy goes early to a host whose second rank is its destination
 def test_any_traffic(kind: type[Traffic], seed: int) -> None:
@@ -61,6 +72,21 @@ def test_the_traffic_has_every_outcome() -> None:
                 follow(model, event)
             met |= {outcome for _, outcome in model.switch.outcomes}
     assert met == set(Outcome)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("rule", [field.name for field in fields(Rules) if field.name not in SHOWN_ELSEWHERE])
+def test_the_traffic_sees_each_rule(rule: str) -> None:
+    """A model without the rule does not agree with the program."""
+    for seed in range(4):
+        for kind in (Traffic, TreeTraffic, MulticastTraffic):
+            model = FrameModel()
+            model.switch.rules = replace(ALL_RULES, **{rule: False})
+            try:
+                replay(kind(seed).steps(400), InProcess(star.items()), model)
+            except (AssertionError, KeyError):  # a model that adds the payloads of a COPY cannot
+                return
+    pytest.fail("no traffic differs")
 
 
 @cache

@@ -33,6 +33,7 @@ class Traffic:
 
     jobs: tuple[int, ...] = (star.TRIO, star.TRIO, star.PAIR, star.LATE, star.LATE, star.KEYED, star.KEYED)
     changing = star.LATE
+    scanned: tuple[int, ...] = (star.TRIO, star.PAIR, star.TOP, star.LEAF, star.KEYED, star.LATE, 77)
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -54,7 +55,7 @@ class Traffic:
         return {self._contribution: 16, self._broken: 3, self._foreign: 1, self._scan: 1, self._change: 0.5}
 
     def _scan(self) -> Scan:
-        return Scan(self._rng.choice((self.changing, self.changing, *star.JOBS, 77)))
+        return Scan(self._rng.choice((self.changing, self.changing, *self.scanned)))
 
     def _change(self) -> Change:
         """Blocks age at once, in an hour, or never; one member is evicted, or is there again."""
@@ -215,3 +216,11 @@ class Traffic:
         else:
             datagram = datagram.but(fragment=0x2000, ip_dst=star.SWITCH_IP, udp_dst=UDP_PORT)
         return Step(port, datagram.to_bytes(), "other people's")
+
+
+class MulticastTraffic(Traffic):
+    """Random steps of the job whose members have joined an IP multicast group."""
+
+    jobs = (star.MULTICAST,)
+    changing = star.MULTICAST
+    scanned = (star.MULTICAST,)

@@ -77,6 +77,17 @@ def test_each_root_makes_its_share(running: Aggregator) -> None:
         assert len({bits.tobytes() for bits in results(on_all(communicators, _noise))}) == 1
 
 
+def test_stripes_take_turns_at_several_addresses(place: Place) -> None:
+    """Of one machine with several cables: a host sends each block to its switch's address."""
+    with Aggregator(replace(place, others=("127.0.0.2",))) as running, joined(running.join_url, 3) as communicators:
+        addresses = [f"127.0.0.{1 + number % 2}:{place.udp + number}" for number in range(STRIPES)]
+        assert [switch.endpoint for switch in running.controller.topology.switches.values()] == addresses
+        assert set(communicators[0].descriptor.endpoints) == set(addresses)
+        for sums in results(on_all(communicators, lambda comm: comm.allreduce(np.full(LARGE, comm.rank), timeout=PATIENCE))):
+            assert (sums == 3).all()
+        assert completed(running) == shares(communicators[0])
+
+
 def test_groups_are_striped_too(running: Aggregator) -> None:
     with joined(running.join_url, 4) as communicators, ExitStack() as stack:
         groups = results(on_all(communicators, lambda comm: comm.split(comm.rank % 2)))
@@ -231,6 +242,9 @@ def test_the_command(netsum: Start, tmp_path: Path) -> None:
     ("words", "complaint"),
     [
         (["--stripes", str(MOST_STRIPES + 1)], f"{MOST_STRIPES + 1} is not in the range 1<=x<={MOST_STRIPES}"),
+        (["--host", "127.0.0.2", "--host", "127.0.0.3", "--stripes", "2"], "there are 3 addresses (--host), and a switch process"),
+        (["--host", "127.0.0.1"], "--host: each address is given once"),
+        (["--host", "127.0.0.2", "--advertise", "192.0.2.1"], "--advertise is for one address"),
         (["--stripes", "3", "--udp-port", "65534"], "--stripes 3 needs as many UDP ports from 65534 on, and 65535 is the last"),
     ],
 )

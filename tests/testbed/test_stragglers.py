@@ -66,7 +66,7 @@ def test_asleep_for_longer_than_the_switch_remembers() -> None:
 def test_a_worker_that_dies(netsum: Start) -> None:
     command = netsum("stragglers", "--rootless", "--workers", "2", "--steps", "2000")
     command.wait_for("asleep: none, wait")
-    while not (workers := [pid for pid, words in command.marked().items() if "stragglers.worker" in words]):
+    while not (workers := [pid for pid, words in command.marked().items() if "stragglers.training" in words]):
         assert command.process.poll() is None, command.output
     os.kill(workers[0], signal.SIGKILL)
     command.ends(1)

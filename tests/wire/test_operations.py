@@ -90,6 +90,7 @@ def test_adding_an_operation_is_a_row_and_its_oracle(tmp_path: Path) -> None:
     (row,) = re.findall(r"^XNOR = .*$", (ROOT / "docs" / "wire.md").read_text("utf-8"), re.MULTILINE)
     for folder in COPIED:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copy(ROOT / "PROTOCOL.md", tmp_path)
     insert_before(tmp_path / "hosts/netsum/wire/schema.py", "    COPY = 6", f"    {row}\n")
     insert_before(tmp_path / "tests/model/lanes.py", "    Op.XOR:", ORACLE)
     path = [tmp_path / folder for folder in ("hosts", "controller", "switch", "mininet", "bench", "p4src/build", ".")]
@@ -104,5 +105,5 @@ def test_adding_an_operation_is_a_row_and_its_oracle(tmp_path: Path) -> None:
 
     run("p4src/compile.py")
     run("-m", "netsum.wire.to_docs")
-    assert "| 7 XNOR | `~(ours ^ held)` |" in (tmp_path / "docs/wire.md").read_text("utf-8")
+    assert "| 7 XNOR | `~(ours ^ held)` |" in (tmp_path / "PROTOCOL.md").read_text("utf-8")
     assert run("-c", ALLREDUCE) == "exact\n"

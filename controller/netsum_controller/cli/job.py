@@ -50,6 +50,7 @@ def summary(item: Job) -> dict[str, Any]:
         "combines": item.combines,
         "tenant": item.tenant,
         "priority": item.priority,
+        "multicast": item.multicast,
         "job_id": item.job_id,
         "switch": item.switch,
         "switches": list(item.switches),
@@ -116,6 +117,11 @@ def _settings(item: Job) -> Iterator[tuple[str, str]]:
         )
     yield "tenant", item.tenant
     yield "priority", str(item.priority)
+    if item.multicast:
+        group, port = item.epoch.group
+        joined = [str(seat.rank) for seat in item.epoch.members if seat.multicast]
+        who = f"rank {', '.join(joined)}" if joined else "no rank"
+        yield "multicast", f"group {group}:{port}, joined by {who}"
     if item.epoch.evicted:
         yield "evicted", f"rank {', '.join(map(str, item.epoch.evicted))}"
 
@@ -157,6 +163,9 @@ def _weights(_context: click.Context, _option: click.Parameter, given: tuple[str
 @click.option("--block-exp", type=float, metavar="MS", help="Least time that a block of a degrade job waits.")
 @click.option("--quorum", type=int, metavar="N", help="Workers that must be in a block that is closed early.")
 @click.option("--tenant", metavar="NAME", help="Whose quota the jobs count against.")
+@click.option(
+    "--multicast", is_flag=True, default=None, help="Results for hosts that share a switch's port leave once, by IP multicast."
+)
 @click.option("--priority", type=int, metavar="CLASS", help="0 to 7; jobs of lower classes give way to a busy job.")
 @click.option(
     "--root",

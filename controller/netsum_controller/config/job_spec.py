@@ -11,9 +11,12 @@
     quorum: 2                     # optional, in a degrade job: workers that must be in it (default: half of them)
     tenant: vision                # optional: whose quota it counts against (default: `default`)
     share_memory: true            # optional: ranks of one host sum in its memory, and send the switch one contribution
+    multicast: true               # optional: results leave once for all hosts that share a switch's port and can join a group
     priority: 3                   # optional: its class, 0 (the default) to 7; lower ones give way to higher ones
     roots: {spine1: 2, spine2: 1} # optional, if switches form a tree: which make results, and their shares of the blocks;
                                   # `plan:FILE` takes them from a plan
+    advice: [[65536, 0.35]]       # optional, in an auto job: of calls of so many bytes and more, ranks may try to sum all but this
+                                  # share by themselves (`netsum aggregator` plans it; default: the switch sums all)
     algorithm: auto               # optional: who combines, `switch`, or the members by `ring` or another algorithm, or as
                                   # `plan:FILE` says (default: `auto`, a switch if one has room, else the members)
 """
@@ -25,7 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from netsum.descriptor import AUTO, KNOWN, PLAN, is_algorithm, without_switch
+from netsum.descriptor import AUTO, KNOWN, PLAN, check_advice, is_algorithm, without_switch
 from netsum.peers.schedule_files import load_plan
 from netsum.text import counted
 from netsum.wire import schema
@@ -65,6 +68,11 @@ def _token(text: str) -> str:
     if not (text.isascii() and text.isprintable() and " " not in text):
         raise ValueError("must be printable ASCII without spaces: it travels in an HTTP header")
     return text
+
+
+def _advice(given: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+    check_advice(given)
+    return given
 
 
 def check_algorithm(name: str) -> str:
@@ -112,7 +120,12 @@ class JobSpec(Strict):
     tenant: Name = DEFAULT_TENANT
     priority: int = Field(default=0, ge=0, le=MAX_PRIORITY)
     share_memory: bool = False
+    multicast: bool = False
     roots: Annotated[dict[Name, Annotated[int, Field(ge=1)]] | None, Field(min_length=1), BeforeValidator(roots_of_plan)] = None
+    advice: Annotated[tuple[Annotated[tuple[int, float], Field(strict=False)], ...], AfterValidator(_advice)] = Field(
+        default=(), strict=False
+    )
+    """See :class:`netsum.descriptor.Descriptor`."""
     network: str = Field(default="", repr=False)
     """Of the plan that the roots are from: if a part of it dies, other roots are planned for the rest."""
 
@@ -146,6 +159,13 @@ class JobSpec(Strict):
         if without_switch(algorithm) and info.data.get("late") is Late.DEGRADE:
             raise ValueError("cannot continue without late members (`late: degrade`); a switch can")
         return algorithm
+
+    @field_validator("multicast")
+    @classmethod
+    def _of_a_switch(cls, multicast: bool, info: ValidationInfo) -> bool:
+        if multicast and without_switch(info.data.get("algorithm", AUTO)):
+            raise ValueError("is for results of a switch; in this job the members combine themselves")
+        return multicast
 
     @property
     def may_do_without(self) -> bool:
@@ -195,9 +215,11 @@ def spec_of(job: Job) -> JobSpec:
         tenant=job.tenant,
         priority=job.priority,
         share_memory=job.share_memory,
+        multicast=job.multicast and not without_switch(job.algorithm),
         roots=dict(job.roots) or None,
         algorithm=job.algorithm,
         network=job.network,
+        advice=job.advice,
     )
 
 

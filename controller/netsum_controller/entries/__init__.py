@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from netsum_controller.entries.aggregation import (
     ForwardEntry,
+    GroupRewriteEntry,
     JobEntry,
     KeyedMemberEntry,
     KeyedRewriteEntry,
     MemberEntry,
     MulticastGroup,
+    MulticastJobEntry,
     MyStationEntry,
     ParentEntry,
     RewriteEntry,
@@ -34,7 +36,7 @@ Item = TableEntry | ForeignEntry | MulticastGroup
 
 AnyMemberEntry = MemberEntry | KeyedMemberEntry
 
-TABLES: tuple[type[TableEntry], ...] = tuple(TableEntry.__subclasses__())
+TABLES: tuple[type[TableEntry], ...] = (*TableEntry.__subclasses__(), MulticastJobEntry)
 """Every table that the controller fills; one with several actions has a kind of entry for each."""
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "ForwardEntry",
     "FromDeviceEntry",
     "FromSwitchEntry",
+    "GroupRewriteEntry",
     "Item",
     "JobEntry",
     "KeyedMemberEntry",
@@ -54,6 +57,7 @@ __all__ = [
     "MemberEntry",
     "MemoryStationEntry",
     "MulticastGroup",
+    "MulticastJobEntry",
     "MyStationEntry",
     "ParentEntry",
     "RegionEntry",

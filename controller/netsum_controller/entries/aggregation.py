@@ -73,6 +73,12 @@ class JobEntry(TableEntry, table="job", action="set_job", key=("job_id",)):
     priority: int = 0
 
 
+@dataclass(frozen=True)
+class MulticastJobEntry(JobEntry, table="job", action="set_multicast_job", key=("job_id",)):
+    """The same for a job of which some members have joined an IP multicast group: what says the same to all leaves by multicast
+    group ``IP_MULTICAST_GROUPS + job_id``."""
+
+
 # Stage ``member``: who may contribute, from which port, in this epoch.
 
 
@@ -177,6 +183,19 @@ class KeyedRewriteEntry(TableEntry, table="rewrite", action="to_keyed_member", k
     key: int
     rank: int
     ranks: int
+
+
+@dataclass(frozen=True)
+class GroupRewriteEntry(TableEntry, table="rewrite", action="to_ip_multicast", key=("job_id", "replica")):
+    """Replica ``replica`` (no source's id) of job ``job_id``'s results goes to an IP multicast group, whose members have the
+    ``key`` in common."""
+
+    job_id: int
+    replica: int
+    mac: int
+    ip: int
+    udp_port: int
+    key: int
 
 
 @dataclass(frozen=True)

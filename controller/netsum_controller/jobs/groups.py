@@ -49,8 +49,17 @@ def is_group(job: Job) -> bool:
     return MARK in job.name
 
 
-def open_group(context: ControllerContext, parent: Job, token: str, epoch: int, label: str, ranks: Sequence[int]) -> Job:
-    """The group of these ranks of ``parent``, created if necessary. Every member asks with the same ``label`` and ranks. Raises
+def open_group(
+    context: ControllerContext,
+    parent: Job,
+    token: str,
+    epoch: int,
+    label: str,
+    ranks: Sequence[int],
+    algorithm: str | None = None,
+) -> Job:
+    """The group of these ranks of ``parent``, created if necessary. Every member asks with the same ``label`` and ranks, and the
+    same host ``algorithm`` if it is to have another than the parent's. Raises
     :class:`InputError`, :class:`UnknownRankError`, :class:`CannotResumeError` (``epoch`` is no longer the parent's) or what
     :func:`create_job` raises."""
     if not 0 < len(label) <= MAX_LABEL:
@@ -67,10 +76,10 @@ def open_group(context: ControllerContext, parent: Job, token: str, epoch: int, 
             raise CannotResumeError(parent.name, epoch, f"groups are made in epoch {parent.epoch.number}")
         prefix = f"{_prefix(parent)}{same[-1]:x}-"  # also of the groups that were made before the epoch was resumed
         _clear_old(context, parent, prefix)
-        name = prefix + _digest(f"{label}/{','.join(map(str, ranks))}")
+        name = prefix + _digest("/".join([label, ",".join(map(str, ranks)), *filter(None, [algorithm])]))
         _check_number(parent, [group for group in groups_of(context, parent) if group.name != name], ranks)
         own: dict[str, Any] = {"name": name, "members": tuple(parent.members[rank] for rank in ranks), "token": token}
-        own["algorithm"] = of_some(parent.algorithm)
+        own["algorithm"] = algorithm or of_some(parent.algorithm)
         if parent.late is Late.DEGRADE:
             own["quorum"] = min(parent.quorum, len(ranks))
         spec = spec_of(parent).model_copy(update={**own, "roots": None, "network": ""})

@@ -13,6 +13,7 @@ from dataclasses import replace
 from netsum.descriptor import without_switch
 
 from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topology import Topology
 from netsum_controller.context import ControllerContext, find_down
 from netsum_controller.entries import Item
 from netsum_controller.errors import (
@@ -56,7 +57,7 @@ def differences(job: Job, spec: JobSpec, context: ControllerContext) -> list[str
     found = []
     if job.members != spec.members:
         found.append(f"members {', '.join(job.members)}, not {', '.join(spec.members)}")
-    for what in ("window", "algorithm", "tenant", "priority", "share_memory"):
+    for what in ("window", "algorithm", "tenant", "priority", "share_memory", "multicast"):
         if getattr(job, what) != getattr(spec, what):
             found.append(f"{what} {getattr(job, what)}, not {getattr(spec, what)}")
     if job.roots != (spec.roots or {}):
@@ -103,6 +104,7 @@ def create_job(context: ControllerContext, spec: JobSpec, *, wait_for_switch: bo
             if different:
                 raise RejectedError(f"job {spec.name!r} exists with {'; '.join(different)}: delete it first, or use another name")
             return existing
+        _check_multicast(spec, context.topology)
         if without_switch(spec.algorithm):
             return _create_without_switch(context, spec, "")
         try:
@@ -114,6 +116,15 @@ def create_job(context: ControllerContext, spec: JobSpec, *, wait_for_switch: bo
                 instead = "start it, or let the members combine without it: `--algorithm ring` or another"
                 raise UnreachableError(f"{error}; {instead}") from None
             return _create_without_switch(context, spec, str(error))
+
+
+def _check_multicast(spec: JobSpec, topology: Topology) -> None:
+    hosts = [topology.hosts[name] for name in spec.members if name in topology.hosts]
+    if spec.multicast and hosts and not any(map(topology.shares_port, hosts)):
+        raise RejectedError(
+            f"job {spec.name!r}: multicast is for members that share a switch's port (`shared_ports` in the topology), and each "
+            "of these has its own, to which results go once anyway: leave it out"
+        )
 
 
 def _trees_now(context: ControllerContext, spec: JobSpec) -> Trees:
@@ -205,7 +216,9 @@ def _job(spec: JobSpec, job_id: int, parts: tuple[Part, ...], slots: int, chunks
         roots=spec.roots or {},
         priority=spec.priority,
         share_memory=spec.share_memory,
+        multicast=spec.multicast,
         algorithm=spec.algorithm,
+        advice=spec.advice,
         network=spec.network,
         token=token,
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from netsum.descriptor import Descriptor, HostAddress, MemberLink, SwitchAddress
+from netsum.descriptor import AUTO, Descriptor, HostAddress, MemberLink, SwitchAddress
 from netsum.errors import outcome_of
 from netsum.wire.schema import UDP_PORT
 
@@ -29,6 +29,7 @@ from netsum_controller.errors import (
 from netsum_controller.jobs.epochs import FILE_INSTANCE, begin_epoch
 from netsum_controller.jobs.groups import close_if_left, open_group
 from netsum_controller.jobs.lifecycle import start_aging, token_hash, token_is
+from netsum_controller.jobs.multicast import note_multicast
 from netsum_controller.jobs.rejoin import Progress, happened, rejoin, some_ranks
 from netsum_controller.observability import about
 from netsum_controller.state.model import Job, JobState, Late, Rejoin, Seat, Waiting
@@ -75,10 +76,12 @@ class Membership:
         progress: Progress | None = None,
         peer: str | None = None,
         host_id: str | None = None,
+        multicast: bool | None = None,
     ) -> Descriptor:
         """Take a rank; asking again with the same ``instance`` gets the same answer. With a ``progress`` this is a rejoin: the
         descriptor is for that epoch, or for one that ``resumes`` it. ``peer`` is the HOST:PORT at which the other members reach
         this one if they combine themselves, ``host_id`` what it has in common with those with which it can share memory.
+        ``multicast``, in a rejoin of the current epoch, says whether it has joined the IP multicast group of its descriptor.
 
         Raises :class:`UnknownJobError`, :class:`UnauthorizedError`, :class:`UnknownRankError`, :class:`EvictedError`,
         :class:`BusyError` (ask again), :class:`CannotResumeError` (a rejoin), :class:`InputError` (bad ``link``) or
@@ -86,7 +89,7 @@ class Membership:
         """
         kind = "join" if progress is None else "rejoin"
         try:
-            descriptor = self._join(name, token, rank, instance, _link(link), progress, peer, host_id)
+            descriptor = self._join(name, token, rank, instance, _link(link), progress, peer, host_id, multicast)
         except (UnknownJobError, UnauthorizedError):
             raise  # an untrusted sender's; counted as an HTTP request
         except ControllerError as error:
@@ -109,6 +112,7 @@ class Membership:
         progress: Progress | None,
         peer: str | None,
         host_id: str | None,
+        multicast: bool | None,
     ) -> Descriptor:
         with self._context.store.lock:
             job = self.job(name, token)
@@ -128,6 +132,8 @@ class Membership:
                     waiting = Waiting(progress.epoch, *place, since=since, at=now, received=progress.received)
                     with self._context.store.transaction():
                         self._context.store.set_waiting(rank, waiting)
+                if resumes is None and multicast is not None:
+                    job = note_multicast(self._context, job, rank, joined=multicast)
             elif job.epoch.resumes is not None and seat.instance == instance and not gone:
                 # It joined, but the switch restarted before it got the answer, so it holds nothing.
                 nothing = Progress(job.epoch.resumes, job.epoch.first_block_id, job.epoch.number)
@@ -202,9 +208,18 @@ class Membership:
             return left
 
     def group(
-        self, name: str, token: str, rank: int, instance: str, epoch: int, label: str, ranks: Sequence[int]
+        self,
+        name: str,
+        token: str,
+        rank: int,
+        instance: str,
+        epoch: int,
+        label: str,
+        ranks: Sequence[int],
+        algorithm: str | None = None,
     ) -> tuple[str, int]:
-        """The name of the group of these ranks of a job, and the given rank's rank in it. Raises :class:`RejectedError` if the
+        """The name of the group of these ranks of a job, and the given rank's rank in it. ``algorithm``: a host algorithm instead
+        of the job's. Raises :class:`RejectedError` if the
         member has not joined the job or has left it, or what :func:`open_group` raises."""
         with self._context.store.lock:
             job = self.job(name, token)
@@ -214,7 +229,7 @@ class Membership:
                 raise RejectedError(f"job {name!r}: rank {rank} has not joined, or was replaced")
             if rank not in ranks:
                 raise InputError(f"rank {rank} requests a group of which it is no member")
-            return open_group(self._context, job, token, epoch, label, ranks).name, list(ranks).index(rank)
+            return open_group(self._context, job, token, epoch, label, ranks, algorithm).name, list(ranks).index(rank)
 
     def join_all(self, name: str, instance: str = FILE_INSTANCE) -> list[Descriptor]:
         """Take every rank that is not evicted, for members that do not talk to the controller; in a new epoch unless no member
@@ -276,6 +291,7 @@ def describe(context: ControllerContext, job: Job, rank: int, link: MemberLink |
     switch, shape = context.topology.switches[host.switch], job.epoch.shape
     roots = dict.fromkeys(shape.roots) if shape.striped else ()
     keyed = job.by_switch and context.topology.shares_port(host)
+    group = "{}:{}".format(*job.epoch.group) if keyed and job.multicast else ""
     address = SwitchAddress(ANYWHERE, NO_MAC)
     if job.by_switch:
         ip, _, port = (switch.endpoint or "" if keyed else "").rpartition(":")
@@ -307,7 +323,10 @@ def describe(context: ControllerContext, job: Job, rank: int, link: MemberLink |
         peers=peers,
         peer_key="" if job.by_switch and len(local) < 2 else job.epoch.peer_key,
         key=f"{job.epoch.key_of(leader.rank):016x}" if keyed else "",
+        group=group,
+        group_key=f"{job.epoch.group_key:016x}" if group else "",
         local_ranks=local if len(local) > 1 else (),
+        advice=job.advice if job.by_switch and job.algorithm == AUTO else (),
     )
 
 

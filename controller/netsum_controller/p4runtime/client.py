@@ -283,8 +283,9 @@ class SwitchClient:
         return items
 
     def read_entries(self, *kinds: type[TableEntry]) -> list[TableEntry]:
-        """All entries of these kinds."""
-        return [item for item in self._read_all(kinds) if isinstance(item, TableEntry)]
+        """All entries of these kinds, and of those derived from them."""
+        derived = [each for kind in kinds for each in (kind, *kind.__subclasses__())]
+        return [item for item in self._read_all(derived) if isinstance(item, TableEntry)]
 
     def read_outcomes(self, job_id: int) -> dict[str, int]:
         """Packets by outcome of a job, see :class:`netsum.wire.schema.Outcome`."""

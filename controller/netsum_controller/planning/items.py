@@ -7,17 +7,29 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from netsum.wire.schema import CPU_PORT, EVERYONE, FLOOD_GROUP, SCAN_GROUPS, SCAN_REPLICA, Role
+from netsum.frames import group_mac
+from netsum.wire.schema import (
+    CPU_PORT,
+    EVERYONE,
+    FLOOD_GROUP,
+    IP_MULTICAST_GROUPS,
+    SCAN_GROUPS,
+    SCAN_REPLICA,
+    SWITCH_SOURCE,
+    Role,
+)
 
 from netsum_controller.config.topology import ANYWHERE, Topology
 from netsum_controller.entries import (
     ForwardEntry,
+    GroupRewriteEntry,
     Item,
     JobEntry,
     KeyedMemberEntry,
     KeyedRewriteEntry,
     MemberEntry,
     MulticastGroup,
+    MulticastJobEntry,
     MyStationEntry,
     ParentEntry,
     RewriteEntry,
@@ -190,9 +202,37 @@ def job_items(topology: Topology, job: Job, switch: str, *, priority: int = 0) -
     items.append(MulticastGroup(job.job_id, frozenset(replicas)))
     items.append(MulticastGroup(SCAN_GROUPS + job.job_id, frozenset({*replicas, (CPU_PORT, SCAN_REPLICA)})))
     items += _uplinks(topology, job, node)
+    together = _together(topology, job, node)
+    items += together
     if job.epoch.rejoin is not Rejoin.WAITING:
-        items.append(_job_entry(job, node, quorum_of(job, began, switch), trees.stripes, priority))
+        kind = MulticastJobEntry if together else JobEntry
+        items.append(_job_entry(kind, job, node, quorum_of(job, began, switch), trees.stripes, priority))
     return items
+
+
+def _together(topology: Topology, job: Job, node: Node) -> list[Item]:
+    """Entries by which the members that have joined the job's IP multicast group get their results together; none if there are
+    not two of them at a port."""
+    joined = [child for child in node.children if has_joined(topology, job, child)]
+    ports = {port for port, number in Counter(child.port for child in joined).items() if number > 1}
+    if not ports:
+        return []
+    replicas = {
+        (child.port, SWITCH_SOURCE if child in joined and child.port in ports else child.src_id) for child in node.children
+    }
+    address, udp_port = job.epoch.group
+    ends = mac_to_int(group_mac(address) or ""), ip_to_int(address), udp_port
+    return [
+        MulticastGroup(IP_MULTICAST_GROUPS + job.job_id, frozenset(replicas)),
+        GroupRewriteEntry(job.job_id, SWITCH_SOURCE, *ends, job.epoch.group_key),
+    ]
+
+
+def has_joined(topology: Topology, job: Job, child: Child) -> bool:
+    """True if a source is a host that has joined the job's IP multicast group, and shares its port."""
+    if not job.multicast or child.host is None or not topology.shares_port(topology.hosts[child.host]):
+        return False
+    return job.epoch.seats[job.local_ranks(child.ranks[0])[0]].multicast
 
 
 def _source(topology: Topology, job: Job, node: Node, child: Child) -> Iterator[Item]:
@@ -244,9 +284,9 @@ def quorum_of(job: Job, began: Trees, switch: str) -> int:
     return -(-min(job.quorum, workers) * len(node.ranks) // workers)
 
 
-def _job_entry(job: Job, node: Node, quorum: int, stripes: int, priority: int) -> JobEntry:
+def _job_entry(kind: type[JobEntry], job: Job, node: Node, quorum: int, stripes: int, priority: int) -> JobEntry:
     leaf = node.role is Role.LEAF
-    return JobEntry(
+    return kind(
         job_id=job.job_id,
         epoch=job.epoch.number,
         all_sources=sum(1 << child.src_id for child in node.children),
@@ -272,7 +312,8 @@ def job_of(item: Item) -> int | None:
     """The id of the job that an item belongs to; None if it is no job's."""
     table, (first, *_) = item.identity
     if table == "multicast group":
-        return first if first in JOB_IDS else first - SCAN_GROUPS if first - SCAN_GROUPS in JOB_IDS else None
+        found = (first - base for base in (0, SCAN_GROUPS, IP_MULTICAST_GROUPS) if first - base in JOB_IDS)
+        return next(found, None)
     return first if table in _JOB_TABLES else None
 
 

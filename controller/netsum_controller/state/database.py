@@ -45,7 +45,7 @@ class Database(sqlite3.Connection):
 # The tables of the state file.
 
 
-VERSION = 6
+VERSION = 7
 """The format, kept in the file (``PRAGMA user_version``); a file of another one is refused."""
 
 TABLES = """
@@ -58,7 +58,8 @@ CREATE TABLE jobs (
     roots TEXT NOT NULL DEFAULT '{}', priority INTEGER NOT NULL DEFAULT 0,
     algorithm TEXT NOT NULL DEFAULT 'auto',                -- who combines (in a job without parts its members)
     network TEXT NOT NULL DEFAULT '',                      -- for which the weights of its roots were planned
-    share_memory INTEGER NOT NULL DEFAULT 0
+    share_memory INTEGER NOT NULL DEFAULT 0, multicast INTEGER NOT NULL DEFAULT 0,
+    advice TEXT NOT NULL DEFAULT '[]'                      -- which calls may be faster without the switch
 );
 CREATE TABLE parts (
     job TEXT NOT NULL REFERENCES jobs(name) ON DELETE CASCADE, place INTEGER NOT NULL,   -- 0: the first root's
@@ -86,6 +87,7 @@ CREATE TABLE seats (
     needs INTEGER,                                         -- first block whose result the member lacks
     peer TEXT,                                             -- HOST:PORT at which the others reach it
     host_id TEXT,                                          -- equal for ranks that can share memory, empty: for none
+    multicast INTEGER NOT NULL DEFAULT 0,                  -- whether it has joined the job's IP multicast group
     waiting TEXT,                                          -- the last report of what it waits for
     PRIMARY KEY (epoch, rank)
 ) WITHOUT ROWID;

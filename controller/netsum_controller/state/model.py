@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from netsum.descriptor import AUTO, SWITCH
+from netsum.transports.udp import group_of
 from netsum.wire.schema import CHUNK_BYTES
 
 from netsum_controller.errors import UnknownRankError
@@ -123,7 +124,8 @@ class Waiting(NamedTuple):
 class Seat:
     """One rank's place in one epoch. ``instance`` is the random name of the process that took it, ``needs`` the first block
     whose result it lacked when it rejoined, and ``peer`` the HOST:PORT at which the other members reach it. Ranks of a host with
-    the same ``host_id`` can share memory; with "" it can with none, with None it has not said. ``waiting`` is its last report."""
+    the same ``host_id`` can share memory; with "" it can with none, with None it has not said. A rank with ``multicast``
+    has joined the job's IP multicast group. ``waiting`` is its last report."""
 
     rank: int
     src_id: int
@@ -136,6 +138,7 @@ class Seat:
     needs: int | None = None
     peer: str | None = None
     host_id: str | None = None
+    multicast: bool = False
     waiting: Waiting | None = None
 
     @property
@@ -158,7 +161,8 @@ class Epoch:
     """One epoch of a job: its ``number`` is never reused, and its ``first_block_id`` lies outside every earlier range of ids
     unless it ``resumes`` the epoch of that number. Its trees have a ``shape``, and ``edges`` if they span several switches.
     ``peer_key`` (32 hex digits) authenticates what members send each other. From ``key_seed`` (32 hex digits), which only the
-    controller has, follow the keys by which switches know members at shared ports."""
+    controller has, follow the keys by which switches know members at shared ports, and the address and key of the IP multicast
+    group of those members."""
 
     number: int
     first_block_id: int
@@ -174,6 +178,19 @@ class Epoch:
         """The 64 bits by which a switch knows a rank at a shared port; never 0."""
         digest = blake2b(rank.to_bytes(2), key=bytes.fromhex(self.key_seed), digest_size=8).digest()
         return int.from_bytes(digest) or 1
+
+    @property
+    def group(self) -> tuple[str, int]:
+        """IPv4 address and UDP port of the IP multicast group."""
+        return group_of(self._group_digest("address"))
+
+    @property
+    def group_key(self) -> int:
+        """The 64 bits that prove to its members that a packet to the group is a switch's; never 0."""
+        return int.from_bytes(self._group_digest("key")) or 1
+
+    def _group_digest(self, purpose: str) -> bytes:
+        return blake2b(f"group {purpose}".encode(), key=bytes.fromhex(self.key_seed), digest_size=8).digest()
 
     @property
     def members(self) -> tuple[Seat, ...]:
@@ -240,6 +257,10 @@ class Job:
     possible)."""
     share_memory: bool = False
     """True if ranks of one host sum in its memory first, and are one source at the switch."""
+    multicast: bool = False
+    """True if results leave once, by IP multicast, for members that share a switch's port and have joined the group."""
+    advice: tuple[tuple[int, float], ...] = ()
+    """The calls that may be faster without the switch: see :class:`netsum.descriptor.Descriptor`."""
     network: str = field(default="", repr=False)
     """JSON of the network for which the weights of its roots were planned; "" if they were not."""
     token: str | None = field(default=None, repr=False)

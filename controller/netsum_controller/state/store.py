@@ -40,9 +40,9 @@ from netsum_controller.state.model import (
 
 _JOB_COLUMNS = (
     "name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, quorum, tenant, "
-    "roots, priority, algorithm, network, share_memory"
+    "roots, priority, algorithm, network, share_memory, multicast, advice"
 )
-_SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs, peer, host_id, waiting"
+_SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs, peer, host_id, multicast, waiting"
 _REMEMBERED_RANGES = 64
 """The number of earlier epochs of a job id that a new one avoids."""
 
@@ -217,8 +217,9 @@ class Store:
         values["members"] = tuple(json.loads(str(values["members"])))
         values["state"] = JobState(str(values["state"]))
         values["late"] = Late(str(values["late"]))
-        values["share_memory"] = bool(values["share_memory"])
+        values["share_memory"], values["multicast"] = bool(values["share_memory"]), bool(values["multicast"])
         values["roots"] = json.loads(str(values["roots"]))
+        values["advice"] = tuple((int(size), float(share)) for size, share in json.loads(str(values["advice"])))
         query = "SELECT switch, slot_base FROM parts WHERE job = ? ORDER BY place"
         values["parts"] = tuple(Part(*part) for part in self._db.execute(query, (values["name"],)))
         return Job(**values)  # type: ignore[arg-type]
@@ -226,14 +227,14 @@ class Store:
     def _epoch(self, number: int) -> Epoch:
         columns = "first_block_id, resumes, rejoin, shape, peer_key, key_seed"
         row = self._db.execute(f"SELECT {columns} FROM epochs WHERE number = ?", (number,)).fetchone()
+        rows = self._db.execute(f"SELECT {_SEAT_COLUMNS} FROM seats WHERE epoch = ? ORDER BY rank", (number,))
         seats = tuple(
             Seat(
                 *(rank, src_id, host, port, instance, bool(joined), bool(left), bool(evicted), needs, peer, host_id),
+                multicast=bool(multicast),
                 waiting=Waiting(*json.loads(waiting)) if waiting else None,
             )
-            for rank, src_id, host, port, instance, joined, left, evicted, needs, peer, host_id, waiting in self._db.execute(
-                f"SELECT {_SEAT_COLUMNS} FROM seats WHERE epoch = ? ORDER BY rank", (number,)
-            )
+            for rank, src_id, host, port, instance, joined, left, evicted, needs, peer, host_id, multicast, waiting in rows
         )
         query = "SELECT child, parent, udp_port FROM edges WHERE epoch = ? ORDER BY child, parent"
         edges = tuple(Edge(*edge) for edge in self._db.execute(query, (number,)))
@@ -254,7 +255,7 @@ class Store:
             *(job.name, job.job_id, job.slots, job.window, job.chunks),
             *(json.dumps(job.members), job.token_sha256, job.state.value, job.epoch.number),
             *(job.late.value, job.block_exp_us, job.quorum, job.tenant, json.dumps(dict(job.roots)), job.priority),
-            *(job.algorithm, job.network, job.share_memory),
+            *(job.algorithm, job.network, job.share_memory, job.multicast, json.dumps(job.advice)),
         )
         self._db.execute(f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
         self.set_parts(job.name, job.job_id, job.parts)
@@ -361,6 +362,10 @@ class Store:
     def set_host_id(self, epoch: int, rank: int, host_id: str | None) -> None:
         """Record with which others the rank can share memory. Call it in a transaction."""
         self._db.execute("UPDATE seats SET host_id = ? WHERE epoch = ? AND rank = ?", (host_id, epoch, rank))
+
+    def set_multicast(self, epoch: int, rank: int, multicast: bool) -> None:
+        """Record whether the rank has joined the job's IP multicast group. Call it in a transaction."""
+        self._db.execute("UPDATE seats SET multicast = ? WHERE epoch = ? AND rank = ?", (multicast, epoch, rank))
 
     def set_waiting(self, rank: int, report: Waiting) -> None:
         """Record what a rank says that it waits for. Call it in a transaction."""

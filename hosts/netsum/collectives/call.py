@@ -77,6 +77,7 @@ class Context:
         contribute: whether this rank contributes; if not, it takes part but adds nothing.
         error: why this rank gives the call up, if it does.
         out: the caller's array for the result, if it may be written to before the end; ``filled``: that is done.
+        deadline: when the call must have ended (``time.monotonic()``); None: not known.
     """
 
     session: Submission
@@ -94,6 +95,7 @@ class Context:
     progress: CallProgress = field(default_factory=CallProgress)
     out: Array | None = None
     filled: bool = False
+    deadline: float | None = None
 
 
 @dataclass

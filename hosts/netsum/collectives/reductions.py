@@ -26,6 +26,7 @@ from netsum.collectives.nonfinite import not_finite
 from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, ReductionOptions
 from netsum.collectives.partition import Layout
 from netsum.collectives.predicted_sum import predicted_sum
+from netsum.collectives.selected_sum import CompanionJob, SelectedSum, may_leave_switch
 from netsum.core.progress import SUBMITTED, Flow
 from netsum.errors import CallError, DegradedError, ResultLostError, UnsupportedError
 from netsum.numeric.fixed_point import INTEGERS, Array, type_name
@@ -82,6 +83,9 @@ def _checked(context: Context, parts: list[Array], options: ReductionOptions, er
 
 class Reductions(Caller):
     """Methods of :class:`netsum.Communicator`, which raise :mod:`netsum.errors`."""
+
+    _companion: CompanionJob | None
+    """Sums large arrays where the switch alone would take longer; None: all go by the switch."""
 
     @collective
     def allreduce(
@@ -150,7 +154,8 @@ class Reductions(Caller):
             InvalidTimeoutError, CallTimeoutError, RejectedError, EvictedError, DesynchronizedError, ClosedError: see
                 :mod:`netsum.errors`.
 
-        Cost: S bytes of lanes out and S in, whatever the number of ranks, in two round trips (one with predicted scales).
+        Cost: S bytes of lanes out and S in, whatever the number of ranks, in two round trips (one with predicted scales). In an
+        ``auto`` job beside an aggregator, large arrays may go by a ring of the hosts, or by both at once, with the same bits.
         """
         array = as_array(x)
         given = ReductionOptions(op, scale, bits, rounding, exact, nonfinite, on_late, residual)
@@ -163,8 +168,13 @@ class Reductions(Caller):
             return Call("allreduce", write_out(out, multiply), array.nbytes, error=error, timeout=timeout)
 
         def flow(context: Context) -> Flow:
-            layout = Layout.whole(array.size)
-            (result,) = yield from reduce_array(context, "allreduce", array, layout, options, self._history)
+            companion = self._companion
+            if companion is not None and may_leave_switch(options):
+                selected = SelectedSum(reduce_array, companion, array, options, self._history)
+                result = yield from selected.flow(context, "allreduce")
+            else:
+                layout = Layout.whole(array.size)
+                (result,) = yield from reduce_array(context, "allreduce", array, layout, options, self._history)
             return result.reshape(array.shape)
 
         return Call(

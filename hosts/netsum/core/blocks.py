@@ -13,7 +13,7 @@ from netsum.descriptor import Descriptor
 from netsum.packet_batch import Packet, Rows
 from netsum.stats import Stats
 from netsum.wire.codec import Header, pack_header, pack_headers
-from netsum.wire.schema import EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Outcome, Status
+from netsum.wire.schema import EVERYONE, HEADER_BYTES, MEMBER_STATUSES, SWITCH_SOURCE, AgeOp, Lane, Op, Outcome, Status
 
 # One rank's contribution to one block.
 
@@ -241,6 +241,13 @@ class Contributions:
 def is_same_call(block: Block, header: Header) -> bool:
     """True if a packet is about this block's call, not one that another rank has made in its place."""
     return header.gen_id == block.gen and header.call_fingerprint == block.call_fingerprint
+
+
+def is_for_all(header: Header) -> bool:
+    """True if a packet says what a switch says to all members at once: a result, or a COPY's payload, that is whole, for every
+    member, and addressed to none."""
+    whole = not header.degraded and header.age_op == AgeOp.NORMAL and header.dest == EVERYONE
+    return whole and header.receiver_id == SWITCH_SOURCE and header.status in MEMBER_STATUSES
 
 
 def is_plausible(block: Block, header: Header, room: int, workers: int, degrade: bool) -> bool:

@@ -36,6 +36,8 @@ def resume_endpoint(endpoint: Endpoint, descriptor: Descriptor) -> Endpoint | No
         return None
     same = (descriptor.first_block_id, descriptor.roots, descriptor.job_id, descriptor.key, descriptor.src_id)
     if descriptor.by_switch and not descriptor.shares_source and endpoint.resume(*same):
+        if isinstance(endpoint, SwitchEndpoint):
+            endpoint.set_group_key(descriptor.group_key)
         return endpoint
     following = open_endpoint(descriptor)
     following.stats = endpoint.stats

@@ -37,6 +37,7 @@ _BUSY: Final = 0.005
 """The same, if there is no descriptor to poll, or another thread is doing the work."""
 
 Condition = Callable[[], bool]
+"""That of a flow. :class:`PartEnded` is one, too."""
 Flow = Generator[Condition | object, None, Any]
 """A generator that submits blocks and yields the condition that it waits for; the engine resumes it once that holds."""
 SUBMITTED: Final = object()
@@ -155,6 +156,16 @@ class Work(Generic[Result]):
 
 
 AnyWork = TypeVar("AnyWork", bound=Work[Any])
+
+
+class PartEnded:
+    """The condition that a ``part`` of a call has ended which another engine makes. That part has the call's deadline."""
+
+    def __init__(self, part: Work[Any]) -> None:
+        self.part = part
+
+    def __call__(self) -> bool:
+        return self.part.over
 
 
 class Session(Protocol[AnyWork]):
@@ -363,8 +374,17 @@ class ProgressEngine(Generic[AnyWork]):
 
     def _receive(self, patience: float) -> None:
         self._events_pending = True
+        if patience and (part := self._awaited_part()) is not None:
+            part.finished(patience)
+            patience = 0.0
         self._last_batch = self._session.receive(patience)
         self._advance()
+
+    def _awaited_part(self) -> Work[Any] | None:
+        """The part of another engine that the oldest call waits for, if no call waits for packets."""
+        conditions = [work.waiting for work in list(self._works)]
+        parts = [each.part for each in conditions if isinstance(each, PartEnded)]
+        return parts[0] if parts and len(parts) == len(conditions) else None
 
     def _patience(self, until: float | None) -> float:
         """The seconds to wait for a packet. While a window of results is on its way, let some gather first: a turn costs much
@@ -410,8 +430,8 @@ class ProgressEngine(Generic[AnyWork]):
             work.finish(error=error)
             if work.independent:
                 return
-            if isinstance(error, CommunicatorError | MismatchError):
-                raise
+            if isinstance(error, CommunicatorError | MismatchError | CallTimeoutError):
+                raise  # a call times out here if its part on another engine did, which has ended with it
             if work.submitting and not isinstance(error, CallError):
                 # The other ranks do not fail here: they expect blocks that this one has not submitted.
                 self._session.abort()
@@ -422,6 +442,8 @@ class ProgressEngine(Generic[AnyWork]):
             else:
                 assert callable(yielded)
                 work.waiting = yielded
+                if isinstance(yielded, PartEnded):
+                    work.deadline = None
 
     def _time_out(self, now: float) -> None:
         works = self._works

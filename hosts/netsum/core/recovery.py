@@ -184,7 +184,7 @@ _UNKNOWN: Final[BlockedOn] = ("whom it waits for is not known: the controller do
 #
 # A switch that has restarted knows no job. The controller installs the job again in a new epoch that *resumes* the old
 # one: every rank reports the first block whose result it lacks, and all continue from the lowest, using the
-# contributions that they kept (docs/protocol.md, "Epochs"). If no switch is left, the members combine in that epoch
+# contributions that they kept (PROTOCOL.md, H21 to H23). If no switch is left, the members combine in that epoch
 # themselves.
 #
 # A query changes nothing: until it is answered, however long that takes, the rank sends as before. Only once it has
@@ -216,7 +216,13 @@ class Stopped(NamedTuple):
     needs: int
 
 
-RejoinReport = Stopped | Waits | None
+class MulticastReport(NamedTuple):
+    """The report of a rank to which results shall come by IP ``multicast``, or shall not."""
+
+    multicast: bool
+
+
+RejoinReport = Stopped | Waits | MulticastReport | None
 
 
 class Recovery:
@@ -254,6 +260,11 @@ class Recovery:
     def note_inactivity(self) -> None:
         """Note that nothing has arrived for a while, for which a query is due, too."""
         self._inactive = True
+
+    def leave_group(self) -> None:
+        """Report that nothing comes by IP multicast. There is no answer to wait for: results then come by unicast."""
+        epoch = self.descriptor.epoch
+        BackgroundRequest(lambda: self._request(epoch, MulticastReport(multicast=False)))
 
     @property
     def stopped(self) -> bool:

@@ -59,6 +59,7 @@ class JobSession:
         self._diagnosis = TimeoutDiagnosis(explain)
         self._inactivity = InactivityTimer(endpoint.active_size)
         self._calls: deque[CallProgress] = deque()  # in the order of their blocks
+        self._multicast = (0, 0)  # packets that had come by it, and results that had not, when one last came
         self._limit_to_buffer()
 
     @property
@@ -68,7 +69,7 @@ class JobSession:
         return link
 
     def _limit_to_buffer(self) -> None:
-        number = self._link.fileno()
+        number = getattr(self._link, "sock", self._link).fileno()
         if number is None:
             return
         most = SINGLE_PACKETS if not getattr(self._link, "carries_segments", False) else sys.maxsize
@@ -167,7 +168,19 @@ class JobSession:
             self.endpoint.receive(packets, time.monotonic())
         except (BlockRejected, CallMismatch) as rejection:
             self._rejected(rejection)
+        self._check_multicast()
         return len(packets)
+
+    def _check_multicast(self) -> None:
+        """Have results come by unicast if none has come by IP multicast for two windows, of which one may be lost at a time."""
+        stats, recovery = self.endpoint.stats, self._recovery
+        came, lost = self._multicast
+        if stats.multicast != came:
+            self._multicast = stats.multicast, stats.multicast_lost
+        elif recovery is not None and stats.multicast_lost - lost >= 2 * recovery.descriptor.window:
+            self._multicast = came, stats.multicast_lost
+            recovery.leave_group()
+            self._log.multicast_lost(stats.multicast_lost - lost)
 
     def listen(self) -> None:
         """Receive what has arrived since the last call, and send nothing."""

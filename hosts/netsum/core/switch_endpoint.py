@@ -2,7 +2,7 @@
 
 One window W serves all calls of a job together:
 
-* block b is sent only when every result up to b - W is held (this lets the switch reuse slots, docs/protocol.md);
+* block b is sent only when every result up to b - W is held (this lets the switch reuse slots, PROTOCOL.md);
 * a contribution is repeated until the block's result is held, and kept for W more blocks after that;
 * a result is matched to its block by job, block id within the live window, and generation;
 * a COPY's payload may come ahead of its result, which is then a header (:mod:`netsum.core.blocks`);
@@ -34,6 +34,7 @@ from netsum.core.blocks import (
     InFlight,
     id_distance,
     is_early,
+    is_for_all,
     is_ordinary,
     is_plausible,
     is_same_call,
@@ -53,6 +54,7 @@ from netsum.wire.schema import (
     GIVING_UP,
     HEADER_BYTES,
     MEMBER_STATUSES,
+    SWITCH_SOURCE,
     VERSION,
     AgeOp,
     Lane,
@@ -80,6 +82,7 @@ class SwitchEndpoint:
         self._receivers = {EVERYONE, descriptor.rank, *descriptor.local_ranks}
         self._workers = descriptor.workers
         self._contributions = Contributions(descriptor)
+        self.set_group_key(descriptor.group_key)
         self._first_id = descriptor.first_block_id
         self._size = descriptor.window
         self.group = max(GROUP, min(self._size // 2, LARGEST_GROUP))
@@ -94,10 +97,15 @@ class SwitchEndpoint:
         self._retransmitter = Retransmitter(self.block_id, descriptor.roots)
         self.base = self.prefix = self.received_end = self.next_serial = self.submitted = 0
         self._received = 0  # packets in this epoch, without those that make no sense
+        self._by_group = False  # the last of them came by IP multicast
         self.active_size = self._workers - len(descriptor.evicted)
         self._backoff = PriorityBackoff(self._size, descriptor.block_exp_ms)
         self._congestion = CongestionWindow(self._size)
         self.stats = Stats()
+
+    def set_group_key(self, key: str) -> None:
+        """Take packets to the IP multicast group with this key (16 hex digits) from now on; "": none."""
+        self._group_key = int(key or "0", 16)
 
     def attach(self, link: Transport) -> Transport:
         return link
@@ -303,6 +311,8 @@ class SwitchEndpoint:
             self._received += 1  # first: a refusal is raised
             taken = self._take(received, at, size, now)
             self._received += taken - 1 - (stats.malformed - malformed)
+            if self._by_group and stats.malformed == malformed:
+                stats.multicast += taken
             stats.packets_received += taken - 1
             stats.bytes_received += (taken - 1) * size
             at += taken
@@ -310,9 +320,10 @@ class SwitchEndpoint:
     def _take(self, packets: ReceiveBatch, at: int, size: int, now: float) -> int:
         """Take the packet at this place, and those after it that differ only in their block ids and mean the same; returns how
         many."""
+        self._by_group = False
         header = parse_header(packets.rows[at, :size].data) if size >= HEADER_BYTES else None
         known = header is not None and header.version == VERSION and header.job_id == self._job_id
-        if header is None or not known or header.key != self._contributions.key:
+        if header is None or not known or not self._is_switchs(header):
             self.stats.malformed += 1
             return 1
         serial = self._serial(header.block_id)
@@ -341,6 +352,11 @@ class SwitchEndpoint:
             self._not_a_result(serial, header, now)
         return 1
 
+    def _is_switchs(self, header: Header) -> bool:
+        """True if a packet has this member's key; or the group's, and says no more than all members may be told at once."""
+        self._by_group = header.key != self._contributions.key
+        return not self._by_group or (0 != header.key == self._group_key and is_for_all(header))
+
     def _take_results(self, serial: int, sent: InFlight, header: Header, packets: ReceiveBatch, at: int, now: float) -> int:
         """Take the result of a block that is waited for. If it is the oldest and ordinary, and blocks that are alike
         follow, take the results of those too that are in the next packets."""
@@ -368,6 +384,8 @@ class SwitchEndpoint:
                 self._request_result(serial)
                 return 1
         number, stats = len(payloads), self.stats
+        if self._group_key and not self._by_group and sent.tries > 1 and is_for_all(header._replace(receiver_id=SWITCH_SOURCE)):
+            stats.multicast_lost += number
         self._retransmitter.arrived(serial, number, sent, now, others=len(self._sent) > number)
         stats.rtt = self._retransmitter.rtt.srtt or 0.0
         self._backoff.on_result(bool(header.backoff), now, number)

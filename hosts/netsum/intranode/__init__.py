@@ -1,1 +1,1 @@
-"""The ranks of one host share one source at the switch, and sum in shared memory first (docs/protocol.md)."""
+"""The ranks of one host share one source at the switch, and sum in shared memory first (PROTOCOL.md)."""

@@ -1,5 +1,5 @@
 """One contribution of several: what the switch would make of the contributions of a host's ranks to a block
-(docs/protocol.md, steps 5 and 6). Pure."""
+(PROTOCOL.md, S20 to S26). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a batch. Another rank's rows are combined with them by the rules of a switch (docs/protocol.md)."""
+"""The rows of a batch. Another rank's rows are combined with them by the rules of a switch (PROTOCOL.md)."""
 
 from __future__ import annotations
 

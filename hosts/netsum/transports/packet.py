@@ -17,6 +17,9 @@ from netsum.transports.peer_filter import Address
 from netsum.transports.segmentation import has_large_frames, has_segmentation
 from netsum.transports.sockets import LARGE_SLOT_BYTES, SocketBatch
 
+if sys.platform == "linux":
+    import fcntl
+
 # Ethernet frames carried in UDP datagrams on loopback: a link to a switch without root and without interfaces.
 
 
@@ -66,6 +69,8 @@ _UDP_AT, _CHECKSUM_AT = ETHERNET_BYTES + IPV4_BYTES, 6
 NO_OFFLOAD: Final = bytes(10)
 """In front of each frame, a struct virtio_net_hdr: flags, kind, length of the headers, bytes of a segment, place of the
 checksum."""
+_SIOCGIFINDEX = 0x8933
+_IFREQ = struct.Struct("=16si20x")  # struct ifreq: the interface's name and number
 _MEMBERSHIP = struct.Struct("@iHH8s")  # of a multicast address: interface, kind 0, the address and its length
 
 
@@ -83,7 +88,7 @@ class PacketTransport(SocketBatch):
     def join(self, group: Address) -> None:
         """See :class:`netsum.transports.udp.Joins`."""
         mac = mac_bytes(group_mac(group[0]) or "")
-        membership = _MEMBERSHIP.pack(socket.if_nametoindex(self._interface), 0, len(mac), mac)
+        membership = _MEMBERSHIP.pack(_interface_index(self.sock, self._interface), 0, len(mac), mac)
         self.sock.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
         self._format.join(group)
 
@@ -109,6 +114,12 @@ class PacketTransport(SocketBatch):
                 packets += segments
                 marked += len(segments) * self._format.is_marked(frame)
         return ReceiveBatch.of(packets, marked)
+
+
+def _interface_index(sock: socket.socket, interface: str) -> int:
+    """The number of an interface in the socket's network namespace, which the calling thread may not be in. Raises OSError."""
+    answer = fcntl.ioctl(sock, _SIOCGIFINDEX, _IFREQ.pack(interface.encode(), 0))
+    return int(_IFREQ.unpack(answer)[1])
 
 
 def segments_of(head: memoryview, payload: memoryview) -> list[memoryview]:

@@ -45,6 +45,7 @@ LOST = frozenset(
 )
 """Errors that count as the loss of a datagram: it is repeated, and a timeout tells the caller."""
 _WAITS = frozenset({errno.EAGAIN, errno.EINTR})
+_IP_RECVTOS = 13
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 
@@ -82,6 +83,12 @@ class SocketBatch:
         self.sock.setsockopt(socket.IPPROTO_UDP, segmentation.UDP_GRO, 1)
         self._segmented = _SegmentReceiver(self.sock)
         self.carries_segments = True
+
+    def read_marks(self) -> None:
+        """Read the marks of congested links."""
+        if sys.platform == "linux":
+            self.sock.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
+        self._incoming.request_tos()
 
     def carry_singly(self) -> None:
         """Send packets one by one from now on."""
@@ -288,7 +295,7 @@ class Datagrams(SocketBatch):
                 sock.connect(remote)
             super().__init__(sock, None if connects else remote)
             if tos:
-                self._incoming.request_tos()
+                self.read_marks()
             if mmsg.AVAILABLE and segmentation.is_carried(sock, remote):
                 self.carry_segments()
         except BaseException:

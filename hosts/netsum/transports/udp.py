@@ -47,6 +47,19 @@ def send_from(sock: socket.socket, host: str) -> None:
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(host))
 
 
+def add_membership(sock: socket.socket, group: Address, host: str) -> None:
+    """Have the socket receive what comes for the group on the interface with this address. Raises OSError."""
+    membership = socket.inet_aton(group[0]) + socket.inet_aton(host)
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+
+
+def _own_address(remote: Address) -> str:
+    """This host's address on the way to another."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(remote)
+        return str(probe.getsockname()[0])
+
+
 def join_group(group: Address, host: str, members: Iterable[Address]) -> SocketBatch:
     """A socket that receives what these members send to the group, on the interface with the address ``host``. Raises OSError."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -55,8 +68,7 @@ def join_group(group: Address, host: str, members: Iterable[Address]) -> SocketB
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # several members may be on a host
         accept_only(sock, members)
         sock.bind(group)
-        membership = socket.inet_aton(group[0]) + socket.inet_aton(host)
-        sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+        add_membership(sock, group, host)
         return SocketBatch(sock)
     except OSError:
         sock.close()
@@ -67,7 +79,6 @@ def join_group(group: Address, host: str, members: Iterable[Address]) -> SocketB
 
 
 _SO_NO_CHECK = 11
-_IP_RECVTOS = 13
 _IP_MTU_DISCOVER = 10
 _IP_PMTUDISC_PROBE = 3
 
@@ -79,9 +90,10 @@ class UdpTransport(Datagrams):
         super().__init__(local, remote, others=others, tos=True)
         if self.carries_segments:  # whose checksums the device computes, or none
             self.sock.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 0)
-        self._from = socket.gethostbyname(remote[0]), remote[1]
+        self._senders = [(socket.gethostbyname(remote[0]), remote[1]), *others]
         self._group: SocketBatch | None = None
         self._either = select.poll()
+        self._readable_fd: select.epoll | None = None
 
     def carry_singly(self) -> None:
         super().carry_singly()
@@ -89,13 +101,27 @@ class UdpTransport(Datagrams):
 
     def join(self, group: Address) -> None:
         """See :class:`Joins`."""
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect(self._from)
-            own = probe.getsockname()[0]
+        own = dict.fromkeys(map(_own_address, self._senders))  # several if the switches are reached by several interfaces
         # What a sender on this host sends does not come past the switch.
-        self._group = join_group(group, own, [self._from, (own, self._from[1])])
-        for sock in (self.sock, self._group.sock):
+        senders = dict.fromkeys((address, port) for host, port in self._senders for address in (host, *own))
+        first, *others = own
+        joined = join_group(group, first, senders)
+        try:
+            for host in others:
+                add_membership(joined.sock, group, host)
+            joined.read_marks()
+        except OSError:
+            joined.close()
+            raise
+        self._group = joined
+        if self.carries_segments:
+            joined.carry_segments()
+        if sys.platform == "linux":
+            self._readable_fd = select.epoll()
+        for sock in (self.sock, joined.sock):
             self._either.register(sock, select.POLLIN)
+            if self._readable_fd is not None:
+                self._readable_fd.register(sock, select.EPOLLIN)
 
     def recv(self, timeout: float | None) -> Sequence[memoryview]:
         group = self._group
@@ -109,18 +135,21 @@ class UdpTransport(Datagrams):
                 break
         if not own or not shared:
             return own or shared
-        both = [*own, *shared]
-        return ReceiveBatch.of(both, congested(own)) if congested(own) else both
+        both, marked = [*own, *shared], congested(own) + congested(shared)
+        return ReceiveBatch.of(both, marked) if marked else both
+
+    def fileno(self) -> int:
+        return super().fileno() if self._readable_fd is None else self._readable_fd.fileno()
 
     def close(self) -> None:
         if self._group is not None:
             self._group.close()
+        if self._readable_fd is not None:
+            self._readable_fd.close()
         super().close()
 
     def prepare(self, sock: socket.socket) -> None:
         prepare_udp(sock)
-        if sys.platform == "linux":
-            sock.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
 
 
 def prepare_udp(sock: socket.socket) -> None:

@@ -115,7 +115,7 @@ HEADER_BYTES: Final = sum(field.bits for field in HEADER_FIELDS) // 8
 
 class Op(IntEnum):
     """The operations that combine the payloads of a block: one row an operation, from which the P4 macros, the options
-    of the host library, the algorithms without a switch, the dissector and the table in docs/wire.md are made.
+    of the host library, the algorithms without a switch, the dissector and the table in PROTOCOL.md are made.
 
     Contributions combine in any order and in any grouping, so an operation must be commutative and associative, and a lane
     must be all that it remembers. An empty contribution is not combined: it stands for the identity.
@@ -353,6 +353,10 @@ SCAN_GROUPS: Final = 256
 """Multicast group SCAN_GROUPS + job_id: the job's members and, as replica SCAN_REPLICA, the scan itself."""
 
 SCAN_REPLICA: Final = 1000
+
+IP_MULTICAST_GROUPS: Final = 512
+"""Multicast group IP_MULTICAST_GROUPS + job_id: the job's members, but those that joined its IP multicast group are one replica,
+SWITCH_SOURCE, at each port."""
 
 BACKOFF_US: Final = 20_000
 """The time after its last contribution for which a job of a higher priority counts as busy, in microseconds."""

@@ -193,6 +193,7 @@ def types_text() -> str:
         f"const bit<16> SCAN_SLOTS = {schema.SCAN_SLOTS};",
         f"const bit<16> SCAN_GROUPS = {schema.SCAN_GROUPS};",
         f"const bit<16> SCAN_REPLICA = {schema.SCAN_REPLICA};",
+        f"const bit<16> IP_MULTICAST_GROUPS = {schema.IP_MULTICAST_GROUPS};",
         f"const bit<48> BACKOFF_US = {schema.BACKOFF_US};",
         f"const bit<32> SLOTS = {schema.SLOTS};",
         f"const bit<32> OUTCOME_COUNTERS = {256 * schema.OUTCOMES_PER_JOB};",

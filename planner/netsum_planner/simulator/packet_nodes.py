@@ -16,7 +16,7 @@ from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op
 
 from netsum_planner.simulator.packet_wire import Clock, Frame
 
-# A switch that sums, packet by packet: what the P4 program does with an ordinary job's blocks (docs/protocol.md).
+# A switch that sums, packet by packet: what the P4 program does with an ordinary job's blocks (PROTOCOL.md).
 #
 # A block's slot opens with the contribution that is exactly one lap ahead, takes each source once, and is closed when
 # all are in. A contribution to a closed block is answered with its result; one to a block whose sum is on its way to

@@ -11,7 +11,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from netsum.text import counted
 
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.command import read_size
-from netsum_planner.training.coprocessor import Cluster, Estimate, estimates, pays_from, stripes_for
+from netsum_planner.training.coprocessor import Cluster, Estimate, by_aggregator, estimates, pays_from, stripes_for
 
 GLOO: Final = "gloo"
 MEASURED: Final = Path(__file__).with_name("training.json")
@@ -216,6 +216,7 @@ def _advise_aggregator(cluster: Cluster, size: int) -> dict[str, Any]:
     rows = [(_text(each), f"{each.seconds * 1e3:.1f}", each.bound, f"{small[each.way].seconds * 1e6:.0f}") for each in large]
     hosts = f"{cluster.hosts} hosts" + (f" of {cluster.ranks} ranks" if cluster.ranks > 1 else "")
     title = f"{hosts} at {_rate(cluster.host_rate)}, an aggregator at {_rate(cluster.aggregator_rate)}"
+    title += ", results by multicast" if cluster.multicast else ""
     columns = "sums by", f">{size / 1e6:g} MB\nms", "bound by", ">4 KiB\nus"
     table_console().print(make_table(title, columns, rows))
     rate, needed = pays_from(cluster, size), stripes_for(cluster)
@@ -223,6 +224,9 @@ def _advise_aggregator(cluster: Cluster, size: int) -> dict[str, Any]:
         _say("Alone, an aggregator is slower than the ring whatever its cable's rate: see what bounds it.")
     else:
         _say(f"Alone, an aggregator is faster than the ring from a cable of {_rate(rate)} on.")
+    down = by_aggregator(replace(cluster, multicast=True), size)
+    if not cluster.multicast:
+        _say(f"With results by multicast (--multicast), the aggregator takes {down.seconds * 1e3:.1f} ms, bound by {down.bound}.")
     if needed > cluster.stripes:
         _say(f"To fill its cable it needs {counted(needed, 'core')}: --stripes {needed}.")
     return {
@@ -230,6 +234,7 @@ def _advise_aggregator(cluster: Cluster, size: int) -> dict[str, Any]:
         "fastest_small": min(small.values(), key=lambda each: each.seconds).way,
         "pays_from_gbps": None if rate is None else round(rate * 8e-9, 3),
         "stripes_to_fill": needed,
+        "multicast_seconds": down.seconds,
         "ways": [{**asdict(each), "small_seconds": small[each.way].seconds} for each in large],
     }
 
