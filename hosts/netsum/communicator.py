@@ -126,7 +126,7 @@ class Communicator(Reductions, Exchanges):
         self._splits = 0
         self._report = Report()
         self._log.joined(descriptor)
-        self._companion = self._companion_of(descriptor)
+        self._companion: Companion | None = self._companion_of(descriptor)
 
     def _companion_of(self, descriptor: Descriptor) -> Companion | None:
         """The ring of the same ranks that may sum large arrays; None if the switch is to sum all, or no ring can help it: only a

@@ -390,7 +390,7 @@ def aggregator(
     if host in others or len({*others}) < len(others):
         raise click.UsageError("--host: each address is given once")
     if len(others) >= stripes:
-        raise click.UsageError(f"--stripes {stripes}: there are {1 + len(others)} addresses (--host), and a switch process for each")
+        raise click.UsageError(f"--stripes {stripes}: there are {1 + len(others)} addresses (--host), a switch process each")
     if multicast and advertise not in (None, host):
         raise click.UsageError("--multicast does not go through NAT: leave --advertise out, or --multicast")
     if interface and stripes > 1:

@@ -218,7 +218,8 @@ class Player:
         for number, (call, result) in enumerate(zip(self._run.calls[0], right, strict=True)):
             failed = isinstance(result, dict)
             if failed != (number in self._run.fails):
-                return f"call {number} {'fails: ' + str(result.get('error')) if failed else 'has a result, and should fail'}"
+                what = f"fails: {result['error']}" if isinstance(result, dict) else "has a result, and should fail"
+                return f"call {number} {what}"
             if failed:
                 continue
             if np.array(result, call.type).tobytes() != self._right[number].tobytes():

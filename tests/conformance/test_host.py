@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.conformance import host
 from tests.conformance.command import protocol_conformance
-from tests.conformance.host_runs import RUNS
+from tests.conformance.host_runs import RUNS, Run
 from tests.conformance.remote_switch import ConformanceError
 from tests.conformance.report import Finding, Verdict
 from tests.conformance.specification import rules
@@ -40,7 +40,7 @@ def findings(command: str, run: str) -> dict[str, Finding]:
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
-def test_our_library_passes(run: host.Run) -> None:
+def test_our_library_passes(run: Run) -> None:
     found = findings(OURS, run.name)
     assert [each for each in found.values() if each.verdict == Verdict.FAILED] == []
     assert {found[number].verdict for number in run.rules} == {Verdict.PASSED}

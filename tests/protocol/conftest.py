@@ -64,6 +64,6 @@ def target(request: pytest.FixtureRequest, running: dict[str, SwitchUnderTest]) 
         return
     if kind not in running:
         running[kind] = start(kind) if other is None else other.start()
-    on_switch = OnSwitch(running[kind], star.items(), other and other.program)
+    on_switch = OnSwitch(running[kind], star.items(), None if other is None else other.program)
     yield on_switch
     on_switch.close()

@@ -16,11 +16,11 @@ from netsum_controller.p4runtime.p4info import CompiledProgram, netsum_program
 from netsum_switch.pipeline import load_pipeline
 from netsum_switch.table import Exact, Lpm, Match
 
+from tests import threads
 from tests.protocol import star
 from tests.protocol.frame_model import Sent
 from tests.protocol.frames import mac
 from tests.switch.harness.api import SwitchUnderTest
-from tests.threads import PATIENCE
 
 OUTCOMES, DROPPED = "NetsumIngress.deliver.outcomes", "NetsumIngress.forward.dropped"
 METADATA = struct.Struct(">BHHH")
@@ -28,6 +28,9 @@ METADATA = struct.Struct(">BHHH")
 
 MARKER_TYPE = b"\x88\xb5"  # "local experimental" (IEEE 802)
 IPV6_TYPE = b"\x86\xdd"  # what a kernel sends by itself on a new interface
+
+PATIENCE = threads.PATIENCE
+"""Seconds to wait for a frame; the conformance of other switches sets it."""
 
 
 class Target(Protocol):
@@ -133,8 +136,13 @@ class InProcess:
 
 def switch_entry(switch: SwitchUnderTest) -> Switch:
     """The switch as a topology has it."""
-    addresses = {"ip": "10.0.0.254", "mac": "02:6e:73:00:00:fe"}
-    return Switch(device_id=switch.device_id, p4runtime=switch.grpc_address, cpu_port=CPU_PORT, **addresses)
+    return Switch(
+        device_id=switch.device_id,
+        p4runtime=switch.grpc_address,
+        cpu_port=CPU_PORT,
+        ip="10.0.0.254",
+        mac="02:6e:73:00:00:fe",
+    )
 
 
 class OnSwitch:

@@ -242,7 +242,7 @@ def test_the_command(netsum: Start, tmp_path: Path) -> None:
     ("words", "complaint"),
     [
         (["--stripes", str(MOST_STRIPES + 1)], f"{MOST_STRIPES + 1} is not in the range 1<=x<={MOST_STRIPES}"),
-        (["--host", "127.0.0.2", "--host", "127.0.0.3", "--stripes", "2"], "there are 3 addresses (--host), and a switch process"),
+        (["--host", "127.0.0.2", "--host", "127.0.0.3", "--stripes", "2"], "there are 3 addresses (--host), a switch process"),
         (["--host", "127.0.0.1"], "--host: each address is given once"),
         (["--host", "127.0.0.2", "--advertise", "192.0.2.1"], "--advertise is for one address"),
         (["--stripes", "3", "--udp-port", "65534"], "--stripes 3 needs as many UDP ports from 65534 on, and 65535 is the last"),

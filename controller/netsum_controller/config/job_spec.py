@@ -15,7 +15,7 @@
     priority: 3                   # optional: its class, 0 (the default) to 7; lower ones give way to higher ones
     roots: {spine1: 2, spine2: 1} # optional, if switches form a tree: which make results, and their shares of the blocks;
                                   # `plan:FILE` takes them from a plan
-    advice: [[65536, 0.35]]       # optional, in an auto job: of calls of so many bytes and more, ranks may try to sum all but this
+    advice: [[65536, 0.35]]       # optional, in an auto job: of calls of that many bytes or more, ranks may sum all but this
                                   # share by themselves (`netsum aggregator` plans it; default: the switch sums all)
     algorithm: auto               # optional: who combines, `switch`, or the members by `ring` or another algorithm, or as
                                   # `plan:FILE` says (default: `auto`, a switch if one has room, else the members)
