@@ -47,6 +47,8 @@ COUNTERS: Final = {
     "ahead": ("netsum_ahead_results", "Results of blocks that this rank had not reached."),
     "backoffs": ("netsum_backoff_results", "Results that asked to give way to a job of a higher priority."),
     "congested": ("netsum_congested_packets", "Packets received that a congested link had marked."),
+    "multicast": ("netsum_multicast", "Packets that came by IP multicast, as to other members."),
+    "multicast_lost": ("netsum_multicast_lost", "Results that this rank had to fetch because they had not come by IP multicast."),
     "stored": ("netsum_stored_bytes", "Bytes of results and partial sums written to this host's memory."),
     "reads": ("netsum_reads", "Queries for packets of chains that did not come."),
     "resumes": ("netsum_resumes", "Switch restarts survived."),
