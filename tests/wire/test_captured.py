@@ -14,7 +14,7 @@ from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, HEADER_FIELDS, Lane, O
 
 from tests.model.rules import Payload
 from tests.protocol import star
-from tests.protocol.conftest import running, target  # noqa: F401 - fixtures
+from tests.protocol.conftest import pytest_generate_tests, running, target  # noqa: F401 - fixtures, and their targets
 from tests.protocol.targets import Target
 from tests.wire.conftest import Dissect
 
