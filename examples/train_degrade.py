@@ -1,7 +1,7 @@
 """Training that does not wait for late workers: softmax regression on scikit-learn's digits, in a job with `late: degrade`.
 
 Start it with `netsum run -n 4 --late degrade examples/train_degrade.py`; or on every worker of such a job (`netsum job
-create FILE --late degrade`; docs/stragglers.md), with NETSUM_JOB, NETSUM_RANK, NETSUM_TOKEN and NETSUM_CONTROLLER set.
+create FILE --late degrade`; docs/concepts.md), with NETSUM_JOB, NETSUM_RANK, NETSUM_TOKEN and NETSUM_CONTROLLER set.
 The last rank plays the straggler. The lines that late workers are the reason for are marked.
 """
 

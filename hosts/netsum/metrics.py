@@ -5,7 +5,7 @@
     netsum.metrics.register(comm)          # or: among the metrics that the process already exports
 
 Counters cover the communicator's current epoch and start again after ``comm.resync()``, as Prometheus allows; those of calls
-continue. docs/watching.md lists all metrics.
+continue. The reference that ``make docs`` builds lists them all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands in docs/controller.md and the pages that continue it, run in order, print what the pages say."""
+"""The commands in docs/controller.md and docs/concepts.md, which continues it, run in order, print what the pages say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.controller.conftest import Run
 from tests.controller.fake_switch import FakeSwitch
 from tests.docs.pages import ROOT, blocks, commands
 
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("controller", "sharing", "trees")]
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("controller", "concepts")]
 
 
 def normal(text: str) -> str:
@@ -31,9 +31,11 @@ def test_the_pages_tell_the_truth(
     done = 0
     for kind, title, text in (block for page in PAGES for block in blocks(page)):
         if kind == "yaml":
-            name = title.removeprefix("file=")
-            here = text.replace("127.0.0.1:9559", switch.address).replace("127.0.0.1:9560", second_switch.address)
-            (tmp_path / (name or "unnamed.yaml")).write_text(here)
+            words = dict(word.split("=") for word in title.split())
+            name = words.get("file", "unnamed.yaml")
+            base = (tmp_path / words["base"]).read_text() if "base" in words else ""  # the page shows only what is added to it
+            here = base + text.replace("127.0.0.1:9559", switch.address).replace("127.0.0.1:9560", second_switch.address)
+            (tmp_path / name).write_text(here)
         if kind != "console":
             continue
         if "restarted" in title:

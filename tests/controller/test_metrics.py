@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 from click.testing import CliRunner
+from documentation.metrics import exposed_name, families, labels
 from netsum_controller.cli import cli
 from netsum_controller.controller import Controller
 from netsum_controller.entries import aggregation
@@ -20,7 +21,7 @@ from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN
 from tests.controller.memory_devices import FakeMemory
 from tests.controller.watched import Watched
-from tests.hosts.test_metrics import documented, parse
+from tests.hosts.test_metrics import parse
 from tests.threads import PATIENCE, returned
 
 HOSTS = ("h1", "h2", "h4")
@@ -170,7 +171,7 @@ def test_openmetrics_if_asked_for(controller: Controller) -> None:
     assert not scrape(url).endswith("# EOF\n")
 
 
-def test_the_page_lists_every_metric(watched: Watched, controller: Controller) -> None:
+def test_the_reference_has_every_metric_with_its_labels(watched: Watched, controller: Controller) -> None:
     FakeMemory(controller).create()
     url = controller.serve(watch=None)
     for name in ("scans", "unanswered_scans", "scanned_blocks"):
@@ -183,4 +184,4 @@ def test_the_page_lists_every_metric(watched: Watched, controller: Controller) -
             assert family.samples, f"this test must make {name} have a sample"
             exported[name] = set(family.samples[0].labels)
             assert family.documentation.endswith(".")
-    assert {name: set(labels.split()) for name, labels in documented("Of the controller").items()} == exported
+    assert {exposed_name(family): set(labels(family)) for family in families()["The controller"]} == exported

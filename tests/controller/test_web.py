@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documentation.metrics import exposed_name, families
 from netsum_controller.controller import Controller
 from netsum_controller.entries import aggregation
 from netsum_controller.entries.aggregation import PORTS_COUNTER, PortCounts
@@ -223,4 +224,4 @@ def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
         name for panel in dashboard["panels"] for target in panel["targets"] for name in re.findall(r"netsum_\w+", target["expr"])
     }
     assert len(asked) > 8
-    assert asked <= set(re.findall(r"`(netsum_\w+)`", (DOCS / "watching.md").read_text("utf-8")))
+    assert asked <= set(map(exposed_name, families()["The controller"]))

@@ -25,7 +25,7 @@ def test_make_targets_that_pages_name_exist() -> None:
     code = re.compile(r"(?:^    |`|^(?=make \S+ *(?:#|$)))make ([a-z0-9-]+)", re.MULTILINE)  # not a line of a sentence
     named = {page.name: set(code.findall(page.read_text("utf-8"))) for page in pages()}
     assert {"demo", "test"} <= named["README.md"]
-    assert {"stragglers", "detection"} <= named["stragglers.md"]
+    assert {"stragglers", "detection"} <= named["concepts.md"]
     assert {page: names - targets for page, names in named.items() if names - targets} == {}
 
 

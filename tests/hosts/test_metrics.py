@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import urllib.request
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.hosts.network import descriptor
 from tests.threads import PATIENCE
-
-PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
 
 
 class Member:
@@ -131,23 +127,3 @@ def test_served_over_http() -> None:
     assert not member.watchers
     with pytest.raises(OSError):
         urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=PATIENCE)
-
-
-def documented(heading: str) -> dict[str, str]:
-    """The metrics in the table below a heading of docs/watching.md: name -> labels."""
-    section = PAGE.read_text("utf-8").split(f"\n### {heading}\n")[1].split("\n#")[0]
-    rows = re.findall(r"^\| `(netsum_\w+)` \| ([^|]*) \|", section, re.MULTILINE)
-    return {name: " ".join(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
-
-
-def test_the_page_lists_every_metric() -> None:
-    registry, member = CollectorRegistry(), Member()
-    metrics.register(member, registry)
-    member.stats.refusals["WINDOW"] = 1
-    member.end("allreduce")
-    exported: dict[str, str] = {}
-    for family in text_string_to_metric_families(generate_latest(registry).decode()):
-        labels: Any = [name for name in family.samples[0].labels if name not in ("job", "rank", "le")]
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        exported[name] = " ".join(labels)
-    assert documented("Of a member") == exported

@@ -10,7 +10,7 @@ from netsum_controller.config.job_spec import parse_job
 from tests.docs.pages import ROOT, blocks
 
 PAGE = ROOT / "docs" / "testbed.md"
-STRAGGLERS = blocks(ROOT / "docs" / "stragglers.md")
+CONCEPTS = blocks(ROOT / "docs" / "concepts.md")
 
 
 @pytest.mark.full
@@ -21,7 +21,7 @@ def test_the_program_on_the_embedded_switch(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_quotations() -> None:
-    quoted = [block for block in STRAGGLERS if block.language == "python"]
+    quoted = [block for block in CONCEPTS if block.language == "python"]
     assert len(quoted) == 2
     for block in quoted:
         source = (ROOT / block.title.removeprefix("from=")).read_text("utf-8")
@@ -29,6 +29,6 @@ def test_quotations() -> None:
 
 
 def test_the_job() -> None:
-    (block,) = [block for block in STRAGGLERS if block.language == "yaml"]
+    (block,) = [block for block in CONCEPTS if block.language == "yaml" and not block.title]
     job = parse_job(block.text)
     assert (job.block_exp_us, job.least_workers) == (20_000, 3)

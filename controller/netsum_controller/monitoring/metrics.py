@@ -1,7 +1,7 @@
 """The controller's metrics for Prometheus: the state of jobs and switches, and what the controller has done.
 
 Switches are read on request, but at most once in :data:`MAX_AGE` seconds, so a storm of scrapes costs them nothing.
-docs/watching.md lists the metrics.
+The help of each family is its line in the reference, which ``make docs`` builds.
 """
 
 from __future__ import annotations
@@ -93,7 +93,11 @@ def memory_metrics(state: MemoryState, views: Sequence[SwitchView]) -> Iterator[
             if number in names:
                 packets.add_metric((names[number], view.name), counts.packets)
                 octets.add_metric((names[number], view.name), counts.bytes)
-    shards = GaugeMetricFamily("netsum_region_shards", "Shards of the region, by how they are.", labels=("region", "state"))
+    shards = GaugeMetricFamily(
+        "netsum_region_shards",
+        "Shards: ok, moving, degraded (too few devices have everything), lost.",
+        labels=("region", "state"),
+    )
     for name, region in state.regions.items():
         found = [how_is(region, placed) for placed in state.shards[name]]
         for word in ("ok", "moving", "degraded", "lost"):
@@ -194,7 +198,9 @@ def _port_metrics(topology: Topology, views: list[SwitchView]) -> Iterator[Metri
     packets = CounterMetricFamily("netsum_port_packets", "Packets that came in at the switch's port.", labels=labels)
     octets = CounterMetricFamily("netsum_port_bytes", "Bytes of those packets, as whole frames.", labels=labels)
     dropped = CounterMetricFamily(
-        "netsum_port_dropped_packets", "Packets of them that do not come from where they say.", labels=labels
+        "netsum_port_dropped_packets",
+        "Packets of them that were dropped: their sender address belongs to another port, or they have a VLAN tag.",
+        labels=labels,
     )
     for view in views:
         others = topology.on_ports(view.name)
@@ -217,7 +223,11 @@ def _job_metrics(jobs: list[JobView]) -> Iterator[Metric]:
     epoch = _job_gauge("netsum_job_epoch", "Number of the job's epoch.")
     opened = _job_gauge("netsum_job_open_blocks", "Blocks that wait for a rank.")
     oldest = _job_gauge("netsum_job_oldest_block_seconds", "Age of the oldest open block; 0: none is, at most 67.")
-    members = GaugeMetricFamily("netsum_job_members", "Members by presence.", labels=("job", "presence"))
+    members = GaugeMetricFamily(
+        "netsum_job_members",
+        "Members: absent (have not joined), joined, silent (blocks lack them, nothing came for 1 s), left, evicted.",
+        labels=("job", "presence"),
+    )
     for view in jobs:
         name = view.job.name
         # While a switch is missing, the sum would be a counter that falls and then jumps.
@@ -268,8 +278,16 @@ class ControllerCollector(Collector):
     """Counts of what the controller has done since it began to serve, without jobs that are gone."""
 
     _COUNTS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
-        "joins": ("netsum_joins", "Joins and rejoins of members, by result.", ("job", "kind", "result")),
-        "reconciles": ("netsum_reconciles", "Switches compared with what they should have.", ("switch", "result")),
+        "joins": (
+            "netsum_joins",
+            "Joins and rejoins of members: ok, or the refusal, such as busy, evicted or cannot_resume.",
+            ("job", "kind", "result"),
+        ),
+        "reconciles": (
+            "netsum_reconciles",
+            "Switches compared with what they should have: changed, unchanged, failed.",
+            ("switch", "result"),
+        ),
         "http": ("netsum_http_requests", "HTTP requests.", ("call", "status")),
         "scans": ("netsum_scans", "Scans sent for the job's old blocks.", ("job",)),
         "unanswered_scans": ("netsum_unanswered_scans", "Those of them that were not answered.", ("job",)),

@@ -1,4 +1,4 @@
-"""UDP to several switches, each of which combines some of a job's blocks (docs/trees.md)."""
+"""UDP to several switches, each of which combines some of a job's blocks (docs/concepts.md)."""
 
 from __future__ import annotations
 

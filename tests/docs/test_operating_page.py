@@ -1,13 +1,13 @@
-"""docs/failures.md: its tests exist, its times are the code's, and its program survives the death of a rank."""
+"""docs/operating.md: its tests and metrics exist, and its program survives the death of a rank."""
 
 from __future__ import annotations
 
-import ast
 import re
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from documentation import metrics
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabrics import RootlessFabric
@@ -16,29 +16,27 @@ from tests.docs.pages import ROOT, blocks
 from tests.docs.programs import start
 from tests.threads import PATIENCE
 
-PAGE = ROOT / "docs" / "failures.md"
+PAGE = ROOT / "docs" / "operating.md"
 TEXT = PAGE.read_text("utf-8")
 
 
-def functions_of_the_suite() -> set[str]:
-    return {
-        node.name
-        for path in (ROOT / "tests").rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    }
+def test_every_file_of_tests_that_is_named_exists() -> None:
+    named = set(re.findall(r"`(?:tests/full/)?(test_[\w*]+\.py)`", TEXT))
+    assert len(named) > 10
+    assert {name for name in named if not any((ROOT / "tests").rglob(name))} == set()
 
 
-def test_every_test_that_is_named_exists() -> None:
-    named = set(re.findall(r"`(test_\w+)`", TEXT))
-    assert len(named) > 20
-    assert named <= functions_of_the_suite()
+def test_every_metric_that_is_named_is_exported() -> None:
+    exported = set(re.findall(r"^\| `(netsum_\w+)` \|", metrics.page(), re.MULTILINE))
+    named = set(re.findall(r"netsum_\w+_(?:total|up|seconds)", TEXT))
+    assert len(named) > 3
+    assert named <= exported
 
 
 @pytest.mark.full
 def test_the_program_survives_the_death_of_a_rank(tmp_path: Path) -> None:
     """Rank 1 is killed in the middle, and started again."""
-    (program,) = [block for block in blocks(PAGE) if block.language == "python"]
+    (program,) = [block for block in blocks(PAGE) if block.title == "ranks=2"]
     said = program.text.replace("            step += 1\n", "            step += 1\n            print(step, flush=True)\n")
     assert said != program.text
     script = tmp_path / "program.py"

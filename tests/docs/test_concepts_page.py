@@ -1,4 +1,4 @@
-"""docs/architecture.md: the packets that it shows are those of a real call."""
+"""docs/concepts.md: the packets that it shows are those of a real call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.docs.pages import ROOT, blocks
 from tests.docs.recording import Recording
 from tests.threads import returned
 
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "concepts.md"
 
 
 def test_packets_on_the_page_are_those_of_a_call(tmp_path: Path) -> None:
