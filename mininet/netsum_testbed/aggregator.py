@@ -11,6 +11,7 @@ import secrets
 import socket
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ from netsum_controller.http.enrollment import EnrolledJob, Enrollment
 from netsum_controller.jobs.membership import RETRY_MS
 from netsum_controller.jobs.rejoin import some_ranks
 from netsum_controller.state.model import Job
+from netsum_planner.training.advise import read_rate
+from netsum_planner.training.coprocessor import Cluster, advice
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals, interrupts_deferred, interrupts_held
@@ -51,6 +54,8 @@ FORGOTTEN: Final = 30.0
 MOST_STRIPES: Final = 16
 LEAST_MTU: Final = CHUNK_BYTES + HEADER_BYTES + IP_UDP_BYTES
 _PRIVATE: Final = 0o600
+Advice = tuple[tuple[int, float], ...]
+"""See :class:`netsum.descriptor.Descriptor`."""
 _LAST_PORT: Final = 65535
 _ANY_HOST: Final = ("192.0.2.1", 9)  # TEST-NET-1 (RFC 5737): nothing is sent there
 
@@ -76,6 +81,9 @@ class Place:
     others: tuple[str, ...] = ()
     multicast: bool = False
     """Results leave once for all hosts that can join an IP multicast group."""
+    host_rate: float | None = None
+    aggregator_rate: float | None = None
+    """Of a host's cable and of this machine's, bytes a second; None: not known, and the aggregator sums all calls."""
 
     @property
     def endpoint(self) -> str:
@@ -90,6 +98,14 @@ class Place:
             f"{NAME}-{number}" if number else NAME: (addresses[number % len(addresses)], self.udp + number)
             for number in range(self.stripes)
         }
+
+    def advice(self, hosts: Sequence[str]) -> Advice:
+        """Which calls of a job, whose ranks are on these ``hosts``, may be faster without the aggregator or by both at once."""
+        ranks = Counter(hosts)
+        if self.host_rate is None or self.aggregator_rate is None or len(ranks) < 2:
+            return ()
+        most = max(ranks.values())
+        return advice(Cluster(len(ranks), self.host_rate, self.aggregator_rate, most, self.multicast, self.stripes))
 
     def topology(self, p4runtime: Mapping[str, str]) -> Topology:
         """The switches, at these addresses of P4Runtime. Behind the only port of each are as many hosts as a job may have,
@@ -164,7 +180,7 @@ class Aggregator:
                 advertise=place.advertise,
                 tls=(certificate.path, certificate.path),
                 pin=certificate.digest,
-                enroll=Jobs(self.controller, token, place.folder / "hosts.json", multicast=place.multicast).enroll,
+                enroll=Jobs(self.controller, token, place).enroll,
                 join_token=token,
             )
         (place.folder / f"{NAME}.yaml").write_text(topology.to_yaml(), "utf-8")
@@ -199,33 +215,22 @@ class Jobs:
     """The jobs that hosts create by enrolling. A job is created when all of its ranks have enrolled, since only then is it known
     which of them are on one host, and sum in its memory."""
 
-    def __init__(
-        self,
-        controller: Controller,
-        token: str,
-        kept: Path,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        multicast: bool = False,
-    ) -> None:
-        """``kept``: the file that has the host of each job's ranks, for when this process is started again. ``multicast``: the
-        jobs' results leave once for all hosts that can join a group."""
+    def __init__(self, controller: Controller, token: str, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
         self._controller = controller
         self._key = blake2b(token.encode()).digest()
-        self._kept = kept
+        self._place = place
+        self._kept = place.folder / "hosts.json"  # the host of each job's ranks, for when this process is started again
         self._clock = clock
-        self._multicast = multicast
-        found = read_json(kept)
+        found = read_json(self._kept)
         self._hosts: dict[str, list[str]] = found if isinstance(found, dict) else {}
         self._enrolled: dict[str, dict[int, tuple[str, float]]] = {}
         """By job and rank, of a job that is not there yet: the rank's host, and when it enrolled last."""
 
     def enroll(self, wanted: Enrollment) -> EnrolledJob:
-        """Find the rank's job, or create it with the last of its ranks. A job of another size, or with ranks on other hosts, or
-        made with or without multicast unlike now, or that has left the switch by itself, is made anew once all of its ranks have
-        left it. Raises :class:`BusyError` until all
-        ranks have enrolled, :class:`RejectedError` while ranks of another size are there, or if the rank's link cannot carry the
-        job's packets."""
+        """Find the rank's job, or create it with the last of its ranks. A job of another size, with ranks on other hosts, of
+        another place's options, or that has left the switch by itself, is made anew once all of its ranks have left it. Raises
+        :class:`BusyError` until all ranks have enrolled, :class:`RejectedError` while ranks of another size are there, or if the
+        rank's link cannot carry the job's packets."""
         token = blake2b(wanted.job.encode(), key=self._key, digest_size=24).hexdigest()
         host = wanted.host or f"of rank {wanted.rank} alone"
         job = next((job for job in self._controller.jobs() if job.name == wanted.job), None)
@@ -237,13 +242,17 @@ class Jobs:
             )
         hosts = self._hosts.get(wanted.job, [])
         same = len(hosts) == wanted.size and hosts[wanted.rank] == host
-        if job is None or (not active and (not same or job.multicast != self._multicast or _has_left_switch(job))):
+        if job is None or (not active and (not same or self._is_outdated(job, hosts) or _has_left_switch(job))):
             hosts = self._gathered(wanted, host)
             if job is not None:
                 self._controller.delete_job(job.name)
             job = self._create(wanted.job, hosts, token)
         _check_mtu(job, wanted)
         return EnrolledJob(job.name, token)
+
+    def _is_outdated(self, job: Job, hosts: Sequence[str]) -> bool:
+        """True if it was made with other options."""
+        return job.multicast != self._place.multicast or job.advice != self._place.advice(hosts)
 
     def _gathered(self, wanted: Enrollment, host: str) -> list[str]:
         """The host of each rank, when all have enrolled. Those that wait repeat their enrollment; one that has not done so for
@@ -262,7 +271,9 @@ class Jobs:
         if len(different) > SWITCH_SOURCE:
             raise RejectedError(f"job {name!r} is on {len(different)} hosts; an aggregator serves {SWITCH_SOURCE} at most")
         members = tuple(f"host{different.index(each)}" for each in hosts)
-        spec = JobSpec(name=name, members=members, token=token, share_memory=True, multicast=self._multicast)
+        place = self._place
+        multicast, advised = place.multicast, place.advice(hosts)
+        spec = JobSpec(name=name, members=members, token=token, share_memory=True, multicast=multicast, advice=advised)
         job = self._controller.create_job(spec)
         there = {each.name for each in self._controller.jobs()}
         self._hosts = {each: found for each, found in self._hosts.items() if each in there} | {name: list(hosts)}
@@ -350,6 +361,13 @@ def _largest_packet(host: str, interface: str | None, switch_address: str | None
     is_flag=True,
     help="Send each result once, by IP multicast, to all hosts that can join its group (IGMP); to the others once each.",
 )
+@click.option("--host-rate", callback=read_rate, metavar="RATE", help="Of a host's cable, such as 25G (bits a second).")
+@click.option(
+    "--aggregator-rate",
+    callback=read_rate,
+    metavar="RATE",
+    help="Of this machine's cable. With both, large calls go by a ring of the hosts or by both at once if that is faster.",
+)
 @click.option("--interface", metavar="DEVICE", help="Take raw frames of this Ethernet interface, not the kernel's UDP (root).")
 @click.option("--switch-address", metavar="ADDRESS", help="With --interface: a free address there, which the switch answers for.")
 @click.option(
@@ -371,6 +389,8 @@ def aggregator(
     udp_port: int,
     stripes: int | None,
     multicast: bool,
+    host_rate: float | None,
+    aggregator_rate: float | None,
     interface: str | None,
     switch_address: str | None,
     mtu: int | None,
@@ -393,6 +413,8 @@ def aggregator(
         raise click.UsageError(f"--stripes {stripes}: there are {1 + len(others)} addresses (--host), a switch process each")
     if multicast and advertise not in (None, host):
         raise click.UsageError("--multicast does not go through NAT: leave --advertise out, or --multicast")
+    if (host_rate is None) != (aggregator_rate is None):
+        raise click.UsageError("--host-rate and --aggregator-rate go together: which way is faster depends on both")
     if interface and stripes > 1:
         raise click.UsageError("--stripes is for the kernel's UDP: with --interface there is one switch")
     if udp_port + stripes - 1 > _LAST_PORT:
@@ -402,7 +424,9 @@ def aggregator(
     mtu = mtu or min(largest, MTU)
     raw = (interface or "", switch_address or "")
     folder = state or state_folder() / NAME
-    place = Place(folder, host, advertise or host, mtu, port, udp_port, *raw, stripes, tuple(others), multicast)
+    place = Place(
+        folder, host, advertise or host, mtu, port, udp_port, *raw, stripes, tuple(others), multicast, host_rate, aggregator_rate
+    )
     try:
         with Aggregator(place) as running:
             options = f"--topology {place.folder / NAME}.yaml --state {place.folder}/state.db"

@@ -94,6 +94,7 @@ def test_answers_are_as_described(controller: Controller, call: Caller, memory: 
     for method, path, body, token in (
         ("POST", "/v1/jobs/resnet/join", rejoin, None),
         ("POST", "/v1/jobs/resnet/groups", group, None),
+        ("POST", "/v1/jobs/resnet/groups", {**group, "algorithm": "ring"}, None),
         ("GET", "/v1/jobs/resnet/members", None, None),
         ("GET", "/v1/jobs/resnet/diagnosis", None, None),
         ("GET", f"/v1/jobs/resnet/diagnosis?block={joined['first_block_id']}", None, None),
@@ -120,6 +121,14 @@ def test_errors_are_as_described(call: Caller) -> None:
         status, answer = call("POST", path, body, *(() if token is None else (token,)))
         assert status >= 400
         assert conforms(answer, operation("POST", path)["responses"][str(status)]["content"]["application/json"]["schema"]) == []
+
+
+@pytest.mark.parametrize("algorithm", ["switch", "auto", "plan:/etc/passwd", "chain:4x4", "rings", 3])
+def test_a_group_has_a_host_algorithm_for_any_ranks(call: Caller, algorithm: object) -> None:
+    _, joined = call("POST", "/v1/jobs/resnet/join", WHO)
+    group = {**WHO, "epoch": joined["epoch"], "label": "a", "ranks": [0, 2], "algorithm": algorithm}
+    status, answer = call("POST", "/v1/jobs/resnet/groups", group)
+    assert (status, "algorithm" in answer["error"]) == (400, True)
 
 
 def test_a_wrong_body_is_refused_by_the_description_too(call: Caller) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.descriptor import check_advice
 from netsum_planner.training.advise import advise
 from netsum_planner.training.coprocessor import (
     BLOCK,
     FRAME,
     RING_EFFICIENCY,
     Cluster,
+    advice,
     by_aggregator,
     by_both,
     by_ring,
@@ -88,6 +91,16 @@ def _by_share(cluster: Cluster, size: int, share: float) -> float:
     alone = by_aggregator(replace(cluster, host_rate=1e30), size, share).seconds
     cables = by_aggregator(replace(cluster, aggregator_rate=1e30, switch_us=1e-12, host_us=1e-12), size, share).seconds
     return max(alone, cables + (1 - share) * by_ring(cluster, size).seconds)
+
+
+@given(clusters)
+def test_advice_is_the_share_of_the_fastest_way(cluster: Cluster) -> None:
+    found = advice(cluster)
+    check_advice(found)
+    for power in range(12, 33):
+        share = next((share for size, share in reversed(found) if size <= 1 << power), 1.0)
+        assert share == pytest.approx(estimates(cluster, 1 << power)[0].share, abs=0.006)
+    assert all(one != other for (_, one), (_, other) in pairwise(((0, 1.0), *found)))
 
 
 @given(clusters)

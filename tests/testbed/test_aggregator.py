@@ -18,6 +18,9 @@ import netsum as library
 import numpy as np
 import pytest
 from netsum import Communicator, JoinError, NotReadyError, UnauthorizedError
+from netsum.collectives.selected_sum import READY
+from netsum.collectives.way_selection import TRIES
+from netsum.companion import Companion
 from netsum.join_url import JoinUrl
 from netsum_controller.errors import BusyError, RejectedError
 from netsum_controller.http.enrollment import Enrollment
@@ -27,8 +30,9 @@ from netsum_testbed.free_ports import free_port
 from tests.full.calls import on_all, results
 from tests.full.trouble import Training
 from tests.testbed.conftest import Refused, Start
-from tests.threads import PATIENCE, returned
+from tests.threads import PATIENCE, returned, until
 
+LARGE = 1 << 19
 CLIENTS = ("netsum.controller_client.host_identity", "netsum.enrollment.host_identity")
 
 
@@ -128,8 +132,72 @@ def test_a_wrong_token_or_certificate(running: Aggregator) -> None:
         library.join(rank=0, size=2, controller=other.format(), timeout=5)
 
 
-def test_a_link_that_cannot_carry_the_packets(running: Aggregator, tmp_path: Path) -> None:
-    jobs = Jobs(running.controller, "a token", tmp_path / "hosts.json")
+def test_large_calls_go_by_the_way_that_was_fastest(place: Place) -> None:
+    """By a ring of the hosts, the aggregator or both, at the same bits: while the ways are tried, and then."""
+    rng = np.random.default_rng(1)
+    mine = [rng.normal(size=LARGE).astype(np.float32) for _ in range(3)]
+
+    def sums(comm: Communicator) -> bytes:
+        found = comm.allreduce(mine[comm.rank], timeout=PATIENCE)
+        return bytes(found.tobytes())
+
+    with Aggregator(place) as alone, joined(alone.join_url, 3) as communicators:
+        assert {comm.descriptor.advice for comm in communicators} == {()}
+        (expected,) = {*results(on_all(communicators, sums))}
+    rated = replace(place, host_rate=125e6, aggregator_rate=125e6)
+    with Aggregator(rated) as running, joined(running.join_url, 3) as communicators:
+        assert communicators[0].descriptor.advice == rated.advice(["a", "b", "c"]) != ()
+        results(on_all(communicators, sums))
+        for comm in communicators:
+            assert comm._companion is not None
+            until(partial(_is_ready, comm._companion), "the ring")
+        for _ in range(3 * TRIES + 2):
+            assert {*results(on_all(communicators, sums))} == {expected}
+        kinds = [comm._companion.selection.of(4 * LARGE, divisible=True) for comm in communicators if comm._companion]
+        assert all(kind is not None and kind.settled for kind in kinds)
+        assert len({kind.settled for kind in kinds if kind is not None}) == 1
+        check(communicators)
+
+
+def test_a_restart_and_a_rank_that_comes_back_while_hosts_sum_large_calls(place: Place) -> None:
+    """No sum is wrong; the ranks have a ring again only where all of them agree on it."""
+    rated = replace(place, host_rate=125e6, aggregator_rate=125e6)
+    with Aggregator(rated) as first, joined(first.join_url, 3) as communicators, Training(communicators, size=LARGE) as training:
+        training.on(3 * TRIES + 4)
+        first.__exit__(None, None, None)
+        with Aggregator(rated):
+            training.finish(5)
+            communicators[2].close()
+
+            def come_back() -> None:
+                communicators[2] = library.join(rank=2, size=3, controller=first.join_url.format(), timeout=PATIENCE)
+                communicators[2].resync(timeout=PATIENCE)
+
+            returned([come_back, *(partial(comm.resync, timeout=PATIENCE) for comm in communicators[:2])])
+            for _ in range(3):
+                check(communicators)
+                sums = results(on_all(communicators, lambda comm: comm.allreduce(np.full(LARGE, comm.rank), timeout=PATIENCE)))
+                assert all((each == 3).all() for each in sums)
+            for comm in communicators:  # while there is a controller to tell
+                comm.close()
+
+
+def _is_ready(companion: Companion) -> bool:
+    return companion.state == READY
+
+
+def test_rates_that_change_make_jobs_anew(place: Place) -> None:
+    slow, fast = replace(place, host_rate=125e6, aggregator_rate=125e6), replace(place, host_rate=125e6, aggregator_rate=1e12)
+    for each in (slow, fast):
+        with Aggregator(each) as running, joined(running.join_url, 3) as communicators:
+            assert {comm.descriptor.advice for comm in communicators} == {each.advice(["a", "b", "c"])}
+            check(communicators)
+    assert slow.advice(["a", "b", "c"]) != fast.advice(["a", "b", "c"])
+    assert slow.advice(["a", "a", "a"]) == ()  # in its memory
+
+
+def test_a_link_that_cannot_carry_the_packets(running: Aggregator, place: Place, tmp_path: Path) -> None:
+    jobs = Jobs(running.controller, "a token", replace(place, folder=tmp_path))
     with running.controller.context.store.lock, pytest.raises(RejectedError) as refused:
         jobs.enroll(Enrollment("narrow", 1, 0, 1500, "10.1.0.7"))
     assert re.fullmatch(
@@ -142,10 +210,10 @@ def test_a_link_that_cannot_carry_the_packets(running: Aggregator, tmp_path: Pat
 HERE, THERE = "0" * 32, "1" * 32
 
 
-def test_ranks_of_one_host_share_memory(running: Aggregator, tmp_path: Path) -> None:
+def test_ranks_of_one_host_share_memory(running: Aggregator, place: Place, tmp_path: Path) -> None:
     """A job is there when its last rank has enrolled. Where ranks come from other hosts than before, it is made anew."""
     now = 0.0
-    jobs = Jobs(running.controller, "a token", tmp_path / "hosts.json", lambda: now)
+    jobs = Jobs(running.controller, "a token", replace(place, folder=tmp_path), lambda: now)
 
     def enroll(rank: int, host: str, jobs: Jobs = jobs) -> list[str]:
         with running.controller.context.store.lock:
@@ -162,7 +230,7 @@ def test_ranks_of_one_host_share_memory(running: Aggregator, tmp_path: Path) -> 
     waits(1, THERE, "ranks 2, 3")
     waits(2, HERE, "rank 3")
     assert enroll(3, "") == ["host0", "host1", "host0", "host2"]
-    again = Jobs(running.controller, "a token", tmp_path / "hosts.json")  # after a restart
+    again = Jobs(running.controller, "a token", replace(place, folder=tmp_path))  # after a restart
     assert enroll(1, THERE, again) == ["host0", "host1", "host0", "host2"]
     waits(1, HERE, "ranks 0, 2, 3")
     now = FORGOTTEN  # rank 1 has given up

@@ -122,6 +122,9 @@ def _settings(item: Job) -> Iterator[tuple[str, str]]:
         joined = [str(seat.rank) for seat in item.epoch.members if seat.multicast]
         who = f"rank {', '.join(joined)}" if joined else "no rank"
         yield "multicast", f"group {group}:{port}, joined by {who}"
+    if item.advice:
+        shares = ", ".join(f"{share:.0%} of those from {size:,} bytes on" for size, share in item.advice)
+        yield "advice", f"of its calls, the switch may sum only {shares}"
     if item.epoch.evicted:
         yield "evicted", f"rank {', '.join(map(str, item.epoch.evicted))}"
 

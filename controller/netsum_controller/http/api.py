@@ -46,6 +46,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from netsum.descriptor import is_algorithm, of_some, without_switch
 from netsum.wire.schema import MAX_WORKERS
 
 from netsum_controller.context import ControllerContext
@@ -298,8 +299,9 @@ class _Handler(BoundedHandler):
             return {"left": self.membership.leave(name, token, rank, instance)}
         if call == "groups":
             epoch, label, ranks = _field(body, "epoch", int), _field(body, "label", str), _ranks(body)
+            algorithm = _algorithm(body)
             with self._turn():
-                group, own = self.membership.group(name, token, rank, instance, epoch, label, ranks)
+                group, own = self.membership.group(name, token, rank, instance, epoch, label, ranks, algorithm)
             return {"job": group, "rank": own}
         link = body.get("link")
         if link is not None and not isinstance(link, dict):
@@ -451,6 +453,16 @@ def _ranks(body: Mapping[str, Any]) -> list[int]:
     if not isinstance(ranks, list) or len(ranks) > MAX_WORKERS or any(type(rank) is not int for rank in ranks):
         raise InputError("ranks must be a list of numbers")
     return ranks
+
+
+def _algorithm(body: Mapping[str, Any]) -> str | None:
+    """The host algorithm of a group, if it is to have another than its job's."""
+    if body.get("algorithm") is None:
+        return None
+    name = str(_field(body, "algorithm", str))
+    if not (is_algorithm(name) and without_switch(name) and of_some(name) == name):
+        raise InputError(f"algorithm is {name!r}, must be a host algorithm for any ranks, such as `ring`")
+    return name
 
 
 def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:

@@ -107,6 +107,7 @@ _SCHEMAS: Final[Json] = {
         epoch=_number("The epoch that the member is in."),
         label=_text("Tells groups of the same ranks from one another."),
         ranks={"type": "array", "items": _number("A rank.", high=MAX_WORKERS - 1), "maxItems": MAX_WORKERS},
+        algorithm=_text("A host algorithm instead of the job's."),
     ),
     "Members": _object(
         "job epoch members",

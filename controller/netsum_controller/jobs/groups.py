@@ -58,10 +58,11 @@ def open_group(
     ranks: Sequence[int],
     algorithm: str | None = None,
 ) -> Job:
-    """The group of these ranks of ``parent``, created if necessary. Every member asks with the same ``label`` and ranks, and the
-    same host ``algorithm`` if it is to have another than the parent's. Raises
-    :class:`InputError`, :class:`UnknownRankError`, :class:`CannotResumeError` (``epoch`` is no longer the parent's) or what
-    :func:`create_job` raises."""
+    """The group of these ranks of ``parent``, created if necessary. Every member sends the same ``label`` and ranks, and the same
+    host ``algorithm`` if it is to have another than the parent's. Raises :class:`InputError`, :class:`UnknownRankError`,
+    :class:`CannotResumeError` (``epoch`` is no longer the parent's) or what :func:`create_job` raises."""
+    if algorithm is not None and parent.late is Late.DEGRADE:
+        raise InputError(f"job {parent.name!r} goes on without late members, as only a switch can")
     if not 0 < len(label) <= MAX_LABEL:
         raise InputError(f"label must be a string of 1 to {MAX_LABEL} characters")
     if not ranks or len(set(ranks)) != len(ranks):

@@ -57,7 +57,7 @@ def differences(job: Job, spec: JobSpec, context: ControllerContext) -> list[str
     found = []
     if job.members != spec.members:
         found.append(f"members {', '.join(job.members)}, not {', '.join(spec.members)}")
-    for what in ("window", "algorithm", "tenant", "priority", "share_memory", "multicast"):
+    for what in ("window", "algorithm", "tenant", "priority", "share_memory", "multicast", "advice"):
         if getattr(job, what) != getattr(spec, what):
             found.append(f"{what} {getattr(job, what)}, not {getattr(spec, what)}")
     if job.roots != (spec.roots or {}):

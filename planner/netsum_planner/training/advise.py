@@ -130,8 +130,8 @@ _SMALL: Final = 4096
 _UNITS: Final = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
-def _read_rate(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    """The value of an option like ``25G``, bits a second, in bytes a second."""
+def read_rate(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    """Read the value of an option like ``25G``, bits a second, in bytes a second."""
     if text is None:
         return None
     try:
@@ -146,7 +146,7 @@ def _read_rate(_context: click.Context, _option: click.Parameter, text: str | No
 @click.command(short_help="Say whether a switch, or an aggregator, would make a training faster.")
 @click.option("--size", callback=read_size, required=True, metavar="BYTES", help="of the gradients of a step, such as 45M")
 @click.option("--hosts", type=click.IntRange(2), default=4, show_default=True, help="servers")
-@click.option("--host-rate", callback=_read_rate, metavar="RATE", help="of a host's cable, such as 25G [default: no limit]")
+@click.option("--host-rate", callback=read_rate, metavar="RATE", help="of a host's cable, such as 25G [default: no limit]")
 @click.option("--compute-ms", type=click.FloatRange(0), help="of a step without the sums, as you measured")
 @click.option(
     "--measured",
@@ -154,7 +154,7 @@ def _read_rate(_context: click.Context, _option: click.Parameter, text: str | No
     default=MEASURED,
     help="what `netsum bench train` printed on your machine [default: on ours, two cores for everything]",
 )
-@click.option("--aggregator-rate", callback=_read_rate, metavar="RATE", help="of the cable of an aggregator, such as 100G")
+@click.option("--aggregator-rate", callback=read_rate, metavar="RATE", help="of the cable of an aggregator, such as 100G")
 @click.option("--ranks", type=click.IntRange(1), default=1, show_default=True, help="of a host, which sum in its memory first")
 @click.option("--stripes", type=click.IntRange(1), default=1, show_default=True, help="processes of the aggregator, a core each")
 @click.option("--multicast", is_flag=True, help="the Ethernet switch copies the results")

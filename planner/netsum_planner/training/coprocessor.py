@@ -16,6 +16,8 @@ BLOCK: Final = 4096
 """Bytes of gradients in a packet."""
 FRAME: Final = 4202
 """Bytes that such a packet takes on a cable: with netsum's, UDP's, IP's and Ethernet's headers, checksum, preamble and gap."""
+_SIZES: Final = tuple(1 << power for power in range(BLOCK.bit_length() - 1, 33))
+"""Of calls that :func:`advice` looks at, bytes."""
 RING_EFFICIENCY: Final = 0.949
 """Share of TCP's payload in what a cable carries, at the usual MTU of 1500."""
 
@@ -85,6 +87,18 @@ def by_both(cluster: Cluster, size: int) -> Estimate:
 def estimates(cluster: Cluster, size: int) -> list[Estimate]:
     """All three, the fastest first; one that is as fast as another comes first if it is simpler."""
     return sorted([by_aggregator(cluster, size), by_ring(cluster, size), by_both(cluster, size)], key=lambda each: each.seconds)
+
+
+def advice(cluster: Cluster) -> tuple[tuple[int, float], ...]:
+    """The share of a call that the aggregator should sum, where it changes: pairs of bytes, a power of two, and the share
+    from there on (:class:`netsum.descriptor.Descriptor`). Empty: it should sum all."""
+    found, share = [], 1.0
+    for size in _SIZES:
+        best = round(estimates(cluster, size)[0].share, 2)
+        if best != share:
+            found.append((size, best))
+            share = best
+    return tuple(found)
 
 
 def pays_from(cluster: Cluster, size: int) -> float | None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from netsum.descriptor import Descriptor, MemberLink
+from netsum.descriptor import Descriptor, MemberLink, without_switch
 from netsum_controller.errors import InputError, UnauthorizedError, UnknownJobError
 from netsum_controller.http import api as http_api
 from netsum_controller.monitoring.metrics import encoded
@@ -43,9 +43,11 @@ class Membership:
         place: Any = None,
         peer: str | None = None,
         host_id: str | None = None,
+        multicast: bool | None = None,
     ) -> Descriptor:
         self._checked(name, token, rank, instance)
         assert not host_id or (len(host_id) == 32 and int(host_id, 16) >= 0)
+        assert multicast in (None, False, True)
         assert peer is None or 0 < int(peer.rpartition(":")[2]) < 1 << 16
         assert place is None or all(value is None or 0 <= value < 1 << 32 for value in place)
         assert link is None or isinstance(link, dict)
@@ -59,11 +61,22 @@ class Membership:
         self._checked(name, token, rank, instance)
         return True
 
-    def group(self, name: str, token: str, rank: int, instance: str, epoch: int, label: str, ranks: Any) -> tuple[str, int]:
+    def group(
+        self,
+        name: str,
+        token: str,
+        rank: int,
+        instance: str,
+        epoch: int,
+        label: str,
+        ranks: Any,
+        algorithm: str | None = None,
+    ) -> tuple[str, int]:
         self._checked(name, token, rank, instance)
         assert type(epoch) is int
         assert type(label) is str
         assert all(type(each) is int for each in ranks)
+        assert algorithm is None or without_switch(algorithm)
         return "resnet-group", 0
 
     def _checked(self, name: str, token: str, rank: int, instance: str) -> None:
