@@ -53,7 +53,7 @@ def join(
         timeout: seconds within which the controller must answer and the switch must know this rank.
         call_timeout: default timeout for every call of the communicator.
         algorithm: in a job without a switch, replaces the job's; the same on every rank. ``plan:FILE`` is a plan of
-            `netsum plan schedule`.
+            `netsum plan schedule`. In a job by a switch, ``switch`` has it sum large calls, too.
         peer: address of this host, HOST or HOST:PORT, at which the other members reach it in a job without a switch. Default:
             the one from which it reaches the controller.
         wrap: wraps every transport, to the switch or to the other members. For tests, for example in a

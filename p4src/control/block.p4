@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What a contribution does to the block record of its slot, which is read once and written once (state.p4). It opens a block,
-// joins it, repeats what is there, comes late or does not fit. The rules and their reasons: docs/protocol.md.
+// joins it, repeats what is there, comes late or does not fit. The rules: S10 to S28 in PROTOCOL.md.
 
 control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     ClassifyBlock()    classify_block;

@@ -2,7 +2,7 @@
 // Malformed input changes no state: lengths, version, counts and status must make sense before any table is asked.
 // An empty contribution (lane_cnt 0) may be padded: see "Room" in block.p4. What a parent sends is no contribution.
 
-// A child switch's contribution to a COPY, whose payload has gone ahead (see "Copies" in docs/protocol.md).
+// A child switch's contribution to a COPY, whose payload has gone ahead (S38 to S44 in PROTOCOL.md).
 #define COUNTS_COPY(h) (h.hop == hop_t.UP && h.op == op_t.COPY && h.status == status_t.OK && h.data_cnt != 0)
 
 control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What comes down from a leaf's parent: the result of a block, which is stored and goes on to the children, or an answer to a
-// partial, which the children are told. The rules and their reasons: docs/protocol.md, "Trees".
+// partial, which the children are told. The rules: S52 to S67 in PROTOCOL.md.
 
 // A notice is all that is missing if the payload has come ahead of it. That of a child may be another than the result's, if it
 // came too late for that.

@@ -16,22 +16,12 @@ from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.planning.allocation import ip_to_int, mac_to_int
 from pydantic import ValidationError
 
-from tests.controller.fake_fabric import FakeFabric
+from tests.controller.fake_fabric import FakeFabric, controller
 from tests.controller.items import items_on, job_entry
 from tests.controller.members import TOKEN, come_back, join_all
-from tests.controller.test_stripes import HOSTS, NAMES, striped, wide
+from tests.controller.test_stripes import HOSTS, NAMES, fabric, wide
 
-
-@pytest.fixture
-def fabric(open_fabric: Callable[[Topology], FakeFabric]) -> FakeFabric:
-    return open_fabric(striped())
-
-
-@pytest.fixture
-def controller(fabric: FakeFabric) -> Controller:
-    one = fabric.open()
-    one.push()
-    return one
+__all__ = ["controller", "fabric"]  # fixtures
 
 
 @pytest.fixture

@@ -23,10 +23,12 @@ from netsum_controller.planning.items import switch_items
 from netsum_controller.planning.trees import plan_trees, source_ids
 from netsum_controller.state.model import Shape
 
-from tests.controller.fake_fabric import FakeFabric
+from tests.controller.fake_fabric import FakeFabric, controller
 from tests.controller.items import items_on
 from tests.controller.members import TOKEN, come_back, join_all
 from tests.controller.watched import put_record
+
+__all__ = ["controller"]  # the fixture
 
 NAMES = ("s1", "s2", "s3")
 HOSTS = ("h1", "h2", "h3", "h4")
@@ -46,13 +48,6 @@ def striped(count: int = 3, **changes: Any) -> Topology:
 @pytest.fixture
 def fabric(open_fabric: Callable[[Topology], FakeFabric]) -> FakeFabric:
     return open_fabric(striped())
-
-
-@pytest.fixture
-def controller(fabric: FakeFabric) -> Controller:
-    one = fabric.open()
-    one.push()
-    return one
 
 
 def wide(**options: Any) -> JobSpec:

@@ -23,8 +23,7 @@ from netsum_testbed.aggregator import aggregator as command
 from tests.system.cluster.network import AGGREGATOR, OUTSIDER, OrdinaryNetwork
 from tests.system.cluster.run import AggregatorProcess
 from tests.testbed.conftest import Refused
-from tests.testbed.test_aggregator import CLIENTS
-from tests.testbed.test_aggregator_interface import add, on_hosts
+from tests.testbed.test_aggregator_interface import add, apart, on_hosts
 from tests.threads import until
 
 MTU, STEPS, SIZE = 9000, 4, 1 << 17
@@ -32,11 +31,7 @@ UNABLE = "h4"
 """A host whose kernel refuses to join a group."""
 
 
-@pytest.fixture(autouse=True)
-def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in CLIENTS:
-        monkeypatch.setattr(name, lambda: "")
-    monkeypatch.setattr("netsum_testbed.aggregator.end_on_signals", lambda: None)
+__all__ = ["apart"]  # the fixture
 
 
 @pytest.fixture(scope="module")
