@@ -18,6 +18,7 @@ from netsum.core.endpoint_factory import open_transport
 from netsum.descriptor import Descriptor
 from netsum.transports.base import Transport
 from netsum.transports.segmentation import has_large_frames
+from netsum.transports.udp import UdpTransport
 from netsum_controller.config.topology import Host as TopologyHost
 from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
@@ -298,4 +299,8 @@ class MininetFabric(Fabric):
         return f"{host}-eth0"
 
     def open_transport(self, descriptor: Descriptor, host: str) -> Transport:
-        return self.on_host(host, lambda: open_transport(descriptor))
+        transport = self.on_host(host, lambda: open_transport(descriptor))
+        if isinstance(transport, UdpTransport):  # whose socket for a multicast group must be the host's, too
+            join = transport.join
+            transport.join = lambda group: self.on_host(host, lambda: join(group))  # type: ignore[method-assign]
+        return transport
