@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -55,6 +56,15 @@ def test_packets_and_flows_agree_where_nothing_is_lost(topology: Topology) -> No
     assert {link.ends: link.nbytes for link in packets.links if link.ends[0] == "h1"} == {
         ("h1", topology.neighbors["h1"][0]): 2 * BLOCKS * (4096 + headers) + opening
     }
+
+
+def test_no_link_carries_more_than_its_rate_allows() -> None:
+    """Retransmissions fill the queue of the narrow link, and some are still in it when the last call ends."""
+    fabric = shapes.leaf_spine(2, 2, 2, RATE)
+    narrow = [replace(each, rate=each.rate / 4) if each.target == "spine2" else each for each in fabric.links]
+    outcome = run(replace(fabric, links=tuple(narrow)), Faults(loss=0.001), jobs=(JobPlan(size=1 << 20),))
+    assert counts(outcome).retransmissions > 0
+    assert max(link.share for link in outcome.links) <= 1
 
 
 def test_hosts_have_netsums_own_window() -> None:

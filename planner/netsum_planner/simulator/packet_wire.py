@@ -72,6 +72,11 @@ class PacketWire:
     tally: PacketCounts = field(default_factory=PacketCounts)
     _free: float = 0.0
 
+    @property
+    def carried_bytes(self) -> float:
+        """The bytes that have left by now, without those that wait in the queue."""
+        return self.tally.sent_bytes - max(0.0, self._free - self.clock.now) * self.rate
+
     def send(self, frame: Frame) -> None:
         now, tally = self.clock.now, self.tally
         waiting = max(0.0, self._free - now) * self.rate

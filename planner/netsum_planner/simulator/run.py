@@ -152,7 +152,7 @@ def run_packets(
             for begun, ended in zip(packets.began, packets.ended, strict=True)
         ]
         done.append(_job(job, topology, times))
-    carried = np.array([float(simulation.wires[ends].tally.sent_bytes) for ends in network.pairs])
+    carried = np.array([simulation.wires[ends].carried_bytes for ends in network.pairs])
     return _outcome(network, "packet", seed, done, carried, simulation.clock.count, began, simulation.counts())
 
 
