@@ -22,3 +22,9 @@ def parse_size(text: str) -> int:
     if unit not in _UNITS or not number.isdigit():
         raise ValueError(f"{text!r} is not a size such as 4096, 64K or 1M")
     return int(number) * _UNITS[unit]
+
+
+def format_size(nbytes: int) -> str:
+    """The shortest text that :func:`parse_size` reads as ``nbytes``."""
+    name, unit = max(((name, unit) for name, unit in _UNITS.items() if nbytes % unit == 0), key=lambda each: each[1])
+    return f"{nbytes // unit}{name}"

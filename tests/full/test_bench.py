@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from netsum.text import parse_size
+from netsum.text import format_size, parse_size
 from netsum_bench.cli import bench
 from netsum_bench.harness import Calls, Measured, Timing
 from netsum_bench.switch import ADDER, AGGREGATE, FORWARD, Case, Rig, adder_rig, figures, remarks
@@ -93,6 +93,7 @@ def test_bandwidths_are_those_of_nccl_tests() -> None:
 @pytest.mark.parametrize(("text", "size"), [("4096", 4096), ("4K", 4096), ("1m", 1 << 20)])
 def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
+    assert parse_size(format_size(size)) == size
 
 
 @pytest.mark.parametrize("text", ["", "K", "4T", "-1", "1.5K"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -163,16 +164,31 @@ def test_without_torch_gloo_is_left_out_and_its_extra_named(monkeypatch: pytest.
     assert "[torch]" in compare.missing(["switch", "gloo"])["gloo"]
 
 
+def test_a_comparison_is_drawn_with_every_number_of_workers(tmp_path: Path) -> None:
+    rows = [
+        {"rate_mbps": rate, "algorithm": name, "workers": workers, "size": 1 << 24, "time_us": 1e6, "wrong": 0}
+        for rate in (0, 100)
+        for name in ("switch", "gloo-bridge")
+        for workers in (2, 4, 8)
+    ]
+    picture = tmp_path / "compared.svg"
+    compare.draw(picture, {"rows": rows, "switch": "embedded", "date": "2026-01-31", "cores": 2, "python": "3.11.2"})
+    texts = re.findall("<!-- (.*) -->", picture.read_text("utf-8"))
+    assert "allreduce of float32, embedded switch; 2026-01-31, 2 cores, Python 3.11.2" in texts
+    assert {"16M, links without a limit", "16M, links of 100 Mbit/s", "switch", "gloo-bridge"} <= {*texts}
+    assert texts[texts.index("workers") - 3 : texts.index("workers")] == ["2", "4", "8"]
+
+
 @pytest.mark.full
 @pytest.mark.root
 @pytest.mark.torch
 def test_the_switch_hosts_and_gloo_are_compared_on_the_same_wires() -> None:
-    words = "compare --switch embedded --rate-mbps 200 --delay-us 500 --workers 2 --size 4K,64K -n 2"
+    words = "compare --switch embedded --rate-mbps 200,0 --delay-us 500 --workers 2 --size 4K,64K -n 2"
     _, found = invoke(bench, f"{words} --algorithms switch,ring,gloo")
-    rows = found["rows"]
-    assert [(row["algorithm"], row["workers"], row["size"]) for row in rows] == [
-        (name, 2, size) for size in (4096, 65536) for name in ("switch", "ring", "gloo")
+    assert [(row["rate_mbps"], row["algorithm"], row["workers"], row["size"]) for row in found["rows"]] == [
+        (rate, name, 2, size) for rate in (200, 0) for size in (4096, 65536) for name in ("switch", "ring", "gloo")
     ]
+    rows = [row for row in found["rows"] if row["rate_mbps"]]
     assert (found["missing"], {row["wrong"] for row in rows}, found["delay_us"]) == ({}, {0}, 500)
     for row in rows:
         assert row["time_us"] > 2 * 500  # at least one round trip
