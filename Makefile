@@ -15,6 +15,7 @@ READY := .venv/.ready
 TESTS := .venv/.ready-tests
 SHELL_PACKAGES := .venv-shell/.ready
 DOCS := .venv-docs/.ready
+PICTURES := .venv-pictures/.ready
 CLIENTS := .venv-finsy/.ready .venv-ptf/.ready
 TRAINING := .venv-training/.ready
 TORCH_VERSIONS := .venv-torch-oldest/.ready .venv-torch-newest/.ready
@@ -35,7 +36,7 @@ PYTEST = $(TESTING) -m pytest --dist worksteal
 # Tests start hundreds of processes, which would each compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup docs demo test quick-tests test-all coverage explore testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check cluster-check protocol-conformance torch-conformance torch-versions p4 p4-check lock lint format clean
+.PHONY: help setup docs pictures demo test quick-tests test-all coverage explore testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check cluster-check protocol-conformance torch-conformance torch-versions p4 p4-check lock lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,7 +53,7 @@ $(TESTS): $(READY)
 $(CLIENTS): .venv-%/.ready: scripts/environment $(TESTS)
 	@scripts/environment $* || test $$? -ne 130
 
-$(SHELL_PACKAGES) $(TRAINING) $(TORCH_VERSIONS): .venv-%/.ready: scripts/environment $(TESTS)
+$(SHELL_PACKAGES) $(TRAINING) $(PICTURES) $(TORCH_VERSIONS): .venv-%/.ready: scripts/environment $(TESTS)
 	@scripts/environment $*
 
 # Torch's part of the reference is read, not imported.
@@ -151,6 +152,9 @@ p4-check: $(READY)
 docs: $(DOCS)  ## the documentation and its generated reference as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --quiet
 	@echo "build/site/index.html"
+
+pictures: $(PICTURES)  ## draw the pictures in docs/ again, from what is in the tree; takes Chromium
+	@.venv-pictures/bin/python scripts/pictures.py
 
 lock: $(TESTS) $(SHELL_PACKAGES) $(CLIENTS) $(DOCS)  ## write the versions that are installed into constraints/, from which CI installs
 	@$(BIN)/python scripts/lock.py

@@ -6,7 +6,7 @@
     stale        each worker goes on at once, and gets what the others have done a round later (in the spirit of Downpour SGD;
                  Dean et al., NeurIPS 2012): the sum is in progress while it computes
 
-Start it with `netsum run -n 4 examples/local_sgd.py`; or with torchrun, or on every worker of a job (docs/launching.md).
+Start it with `netsum run -n 4 examples/local_sgd.py`; or with torchrun, or on every worker of a job (docs/pytorch.md).
 """
 
 import netsum

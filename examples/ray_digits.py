@@ -1,7 +1,7 @@
 """Ray Train on scikit-learn's digits: a worker on every node of a Ray cluster, and netsum sums their gradients.
 
 Start it on the cluster's head, with NETSUM_JOB, NETSUM_TOKEN and NETSUM_CONTROLLER set: `python examples/ray_digits.py`. The
-job has a member for every node, and each node's `ray start` has its NETSUM_RANK (docs/launching.md). Needs the `torch` extra,
+job has a member for every node, and each node's `ray start` has its NETSUM_RANK (docs/pytorch.md). Needs the `torch` extra,
 ray[train] and scikit-learn.
 """
 

@@ -122,7 +122,7 @@ def main() -> int:
             print(f"{problem}: run `make p4` and commit the result", file=sys.stderr)
         return 1 if problems else 0
     if not shutil.which(COMPILER):
-        print(f"{COMPILER} is not on PATH: install p4c (docs/tour.md, 'A real BMv2')", file=sys.stderr)
+        print(f"{COMPILER} is not on PATH: install p4c (docs/getting-started.md, 'A real BMv2')", file=sys.stderr)
         return 1
     for main in words.programs:
         _write(main.parent, compiled(main))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from documentation import commands, http_api, metrics, modules
+from documentation import commands, diagrams, http_api, metrics, modules
 from documentation.links import ROOT, ROOT_PAGES, site_markdown, slugify
 from mkdocs.structure.files import File, Files
 
@@ -22,8 +22,10 @@ def reference() -> dict[str, str]:
 
 
 def on_config(config: Any) -> Any:
-    """Give headings the anchors that the repository's web page gives them."""
+    """Give headings the anchors that the repository's web page gives them, and draw its diagrams."""
     config.mdx_configs["toc"]["slugify"] = slugify
+    drawn = {"name": "mermaid", "class": "mermaid", "format": diagrams.fence}
+    config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [drawn]
     return config
 
 

@@ -1,1 +1,1 @@
-"""The memory device: serves a part of the network's memory by packets (docs/memory-device.md)."""
+"""The memory device: serves a part of the network's memory by packets (docs/memory.md)."""

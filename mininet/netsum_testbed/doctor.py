@@ -292,7 +292,7 @@ def _program(name: str, program: str, remedy: str) -> Finding:
 def _bmv2() -> Finding:
     path = shutil.which(BMV2)
     if path is None:
-        remedy = "install p4lang-bmv2 (docs/tour.md); without it the embedded switch does the same"
+        remedy = "install p4lang-bmv2 (docs/getting-started.md); without it the embedded switch does the same"
         return Finding("BMv2", False, f"{BMV2} is not on PATH", remedy)
     if trouble := bmv2_trouble():
         remedy = f"repair it, or take {path} off PATH: the embedded switch does the same"

@@ -202,7 +202,7 @@ _OF_ATTACHING: Final = ("token", "ranks")
 @click.option("--algorithm", type=Algorithm(), help="who combines: the switches, or the ranks themselves")
 @click.option(
     "--memory", "memory_file", type=click.Path(path_type=Path), metavar="FILE",
-    help="memory devices on further hosts, and regions: a YAML file (docs/memory-training.md)",
+    help="memory devices on further hosts, and regions: a YAML file (docs/memory.md)",
 )  # fmt: skip
 @click.option("--attach", metavar="URL", help="join --job of the controller at this URL, instead of bringing up a fabric")
 @click.option("--job", envvar="NETSUM_JOB", show_envvar=True, metavar="NAME", help=f"the job's name [default: {JOB}]")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 from netsum.transports.base import Transport
 from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.config.topology import load_topology
+from netsum_controller.config.topologies import star
 from netsum_testbed.fabrics import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks
@@ -19,17 +18,15 @@ from tests.threads import returned
 PAGE = ROOT / "docs" / "concepts.md"
 
 
-def test_packets_on_the_page_are_those_of_a_call(tmp_path: Path) -> None:
+def test_packets_on_the_page_are_those_of_a_call() -> None:
     (page,) = [block for block in blocks(PAGE) if block.title == "packets"]
-    (yaml,) = [block for block in blocks(ROOT / "docs" / "tour.md") if block.title == "file=star2.yaml"]
-    (tmp_path / "star2.yaml").write_text(yaml.text, "utf-8")
     recorded: list[Recording] = []
 
     def record(transport: Transport) -> Transport:
         recorded.append(Recording(transport))
         return recorded[-1]
 
-    with RootlessFabric(load_topology(tmp_path / "star2.yaml")) as fabric:
+    with RootlessFabric(star(2)) as fabric:
         job = fabric.create_job(JobSpec(name="pair", members=("h1", "h2")))
         with fabric.join(job, 0, wrap=record) as first, fabric.join(job, 1) as second:
             values = np.arange(1000, dtype=np.float32)

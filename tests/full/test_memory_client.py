@@ -17,7 +17,7 @@ from netsum_controller.memory.model import RegionSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.mininet_fabric import MininetFabric
 
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import ROOT
 from tests.full.conftest import FABRICS, started
 
 pytestmark = pytest.mark.full
@@ -52,7 +52,7 @@ def test_arrays_over_bad_links(fabric: Fabric) -> None:
 @pytest.mark.root
 def test_the_kernels_udp_of_a_host(switch: str, tmp_path: Path) -> None:
     """A client of thirty lines, whose packets have checksums, and netsum's own: the host knows one address, no topology."""
-    (program,) = [block.text for block in blocks(ROOT / "docs" / "memory.md") if block.title == "plain"]
+    program = (ROOT / "examples" / "memory_client.py").read_text("utf-8")
     with MininetFabric(star(3), switch) as fabric:
         fabric.memory.start(["h1", "h2"])
         region = fabric.memory.create(RegionSpec.of(name="counters", dtype="int64", shape=(10_000,)))

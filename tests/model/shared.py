@@ -1,4 +1,4 @@
-"""Replies to all workers at once, of a block of parameters (docs/memory-training.md), and every behavior of small trainings.
+"""Replies to all workers at once, of a block of parameters (docs/memory.md), and every behavior of small trainings.
 
 Workers push gradients, an instruction for each step, at one block. Its log makes the steps: what is in it, and committed,
 outlives the primary; what is not, a new primary does not have. A step's reply is one packet to every rank, which names the

@@ -55,15 +55,15 @@ def test_anchors_are_those_of_the_web_page(page: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "text", "repository", "turned"),
     [
-        ("run.md", "[a](hosts.md#calls)", None, "[a](hosts.md#calls)"),
-        ("run.md", "[a](../CONTRIBUTING.md#tests)", None, "[a](contributing.md#tests)"),
-        ("index.md", "[a](docs/run.md), ![b](docs/live.png)", None, "[a](run.md), ![b](live.png)"),
-        ("run.md", "[`a`](../hosts/netsum/join.py)", None, "`a`"),
-        ("run.md", "[a](../hosts/netsum/join.py)", "https://x/y/", "[a](https://x/y/blob/main/hosts/netsum/join.py)"),
-        ("run.md", "[a](../hosts/netsum)", "https://x/y", "[a](https://x/y/tree/main/hosts/netsum)"),
-        ("run.md", "[a](../hosts/none.py), [b](none.md)", "https://x/y", "[a](../hosts/none.py), [b](none.md)"),
-        ("run.md", "[a](https://x/y), [b](#c)", "https://x/y", "[a](https://x/y), [b](#c)"),
-        ("run.md", "```python ranks=2\n[a](../hosts)\n```", None, "```python\n[a](../hosts)\n```"),
+        ("pytorch.md", "[a](hosts.md#calls)", None, "[a](hosts.md#calls)"),
+        ("pytorch.md", "[a](../CONTRIBUTING.md#tests)", None, "[a](contributing.md#tests)"),
+        ("index.md", "[a](docs/hosts.md), ![b](docs/live.png)", None, "[a](hosts.md), ![b](live.png)"),
+        ("pytorch.md", "[`a`](../hosts/netsum/join.py)", None, "`a`"),
+        ("pytorch.md", "[a](../hosts/netsum/join.py)", "https://x/y/", "[a](https://x/y/blob/main/hosts/netsum/join.py)"),
+        ("pytorch.md", "[a](../hosts/netsum)", "https://x/y", "[a](https://x/y/tree/main/hosts/netsum)"),
+        ("pytorch.md", "[a](../hosts/none.py), [b](none.md)", "https://x/y", "[a](../hosts/none.py), [b](none.md)"),
+        ("pytorch.md", "[a](https://x/y), [b](#c)", "https://x/y", "[a](https://x/y), [b](#c)"),
+        ("pytorch.md", "```python ranks=2\n[a](../hosts)\n```", None, "```python\n[a](../hosts)\n```"),
     ],
 )
 def test_links_lead_to_the_site_or_to_the_repository(page: str, text: str, repository: str | None, turned: str) -> None:

@@ -205,7 +205,7 @@ def test_the_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> No
         assert all(bool(each["remedy"]) is not each["ok"] for each in findings), findings
         states, names = [each["state"] for each in findings], {each["name"] for each in findings}
         assert json.loads(said)["ok"] is not bool(ended.value.code)
-        page = (ROOT / "docs" / "run.md").read_text("utf-8")
+        page = (ROOT / "docs" / "getting-started.md").read_text("utf-8")
         assert names <= set(re.findall(r"`([\w ]+)`", page.split("## When something is missing")[1]))
     else:
         *lines, last = said.splitlines()

@@ -19,7 +19,7 @@ from netsum.wire.schema import COMBINING, Lane, Op
 from tests.model.lanes import ORACLES
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("hosts", "controller", "switch", "mininet", "bench", "p4src", "docs", "tests/model")
+COPIED = ("hosts", "controller", "switch", "mininet", "bench", "p4src", "tests/model")
 
 ORACLE = "    Op.XNOR: lambda a, b: ~(a ^ b),\n"
 
@@ -86,8 +86,8 @@ def insert_before(path: Path, mark: str, line: str) -> None:
 @pytest.mark.p4c
 @pytest.mark.full
 def test_adding_an_operation_is_a_row_and_its_oracle(tmp_path: Path) -> None:
-    """The example of docs/wire.md, in a scratch copy: compiled, and an allreduce with it through an embedded switch."""
-    (row,) = re.findall(r"^XNOR = .*$", (ROOT / "docs" / "wire.md").read_text("utf-8"), re.MULTILINE)
+    """The example of docs/change-the-program.md in a scratch copy: compiled, and an allreduce with it on an embedded switch."""
+    (row,) = re.findall(r"^XNOR = .*$", (ROOT / "docs" / "change-the-program.md").read_text("utf-8"), re.MULTILINE)
     for folder in COPIED:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     shutil.copy(ROOT / "PROTOCOL.md", tmp_path)

@@ -1,4 +1,4 @@
-"""Rows by key, in a region of kind "table": batched lookups, and pushes of sparse gradients (docs/memory-training.md)."""
+"""Rows by key, in a region of kind "table": batched lookups, and pushes of sparse gradients (docs/memory.md)."""
 
 from __future__ import annotations
 

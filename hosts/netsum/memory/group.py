@@ -15,7 +15,7 @@ from netsum.wire.memory import (
     MemoryHeader,
 )
 
-# Replies that a region's devices send once, to all who wait for them (docs/memory-training.md).
+# Replies that a region's devices send once, to all who wait for them (docs/memory.md).
 
 
 log: Final = logging.getLogger("netsum.memory")

@@ -1,4 +1,4 @@
-"""A model whose optimizer is at the memory: workers push gradients and get parameters back (docs/memory-training.md)."""
+"""A model whose optimizer is at the memory: workers push gradients and get parameters back (docs/memory.md)."""
 
 from __future__ import annotations
 

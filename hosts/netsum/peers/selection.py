@@ -1,6 +1,6 @@
 """Chooses the algorithm by the number of ranks and bytes: whichever was fastest when it was measured.
 
-Tables are measured (docs/measuring.md). The one that ships, ``selection.json`` beside this file, comes from one machine and its
+Tables are measured (docs/performance.md). The one that ships, ``selection.json`` beside this file, comes from one machine and its
 loopback: a starting point that other networks need not confirm. :meth:`netsum.Communicator.tune` takes a better one: that of
 :data:`PLACE_TABLE` in the user's state folder, which ``netsum bench algorithms`` writes, or what it measures itself.
 ``NETSUM_ALGORITHM`` or ``netsum.join(algorithm=...)`` overrides them all.

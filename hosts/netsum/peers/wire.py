@@ -17,7 +17,7 @@ from netsum.descriptor import ALGORITHMS, PLAN, torus_sides
 from netsum.peers.schedule_files import read_plan
 from netsum.transports.base import Packet
 
-# What members say to each other, byte by byte; big-endian (docs/wire.md, "Between members").
+# What members say to each other, byte by byte; big-endian (PROTOCOL.md, Appendix C).
 #
 # A connection carries frames one way. The member that accepts it sends a greeting (:data:`GREETING`). The member that
 # opened it sends a hello (:data:`HELLO`) and then *frames*: a :data:`FRAME` head and a body, which is either empty

@@ -38,7 +38,7 @@ def broadcast_parameters(model: torch.nn.Module, comm: Communicator, root: int =
         start += len(part)
 
 
-# ``torch.nn.Embedding`` with its rows in a table at the memory (docs/memory-training.md).
+# ``torch.nn.Embedding`` with its rows in a table at the memory (docs/memory.md).
 
 
 class MemoryEmbedding(torch.nn.Module):  # type: ignore[misc]
@@ -72,7 +72,7 @@ class MemoryEmbedding(torch.nn.Module):  # type: ignore[misc]
         return f"{self.table.memory.name!r}, {self.embedding_dim}"
 
 
-# torch's interface of an optimizer for one that is at the memory (docs/memory-training.md).
+# torch's interface of an optimizer for one that is at the memory (docs/memory.md).
 
 
 class MemoryOptimizer(torch.optim.Optimizer):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Writes the tables in ``PROTOCOL.md`` and ``docs/wire.md`` from the schema: ``make p4``."""
+"""Writes the tables in ``PROTOCOL.md`` from the schema: ``make p4``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Final
 from netsum.wire import memory, schema
 from netsum.wire.schema import COMBINING, Field, Op
 
-_ROOT: Final = Path(__file__).parents[3]
-PAGES: Final = (_ROOT / "PROTOCOL.md", _ROOT / "docs" / "wire.md")
+PAGE: Final = Path(__file__).parents[3] / "PROTOCOL.md"
 
 
 def _row(op: Op) -> str:
@@ -44,25 +43,29 @@ def _fields(fields: Sequence[Field]) -> str:
 
 
 def _paragraph(items: Iterable[tuple[str, object]]) -> str:
-    """Names and numbers as a paragraph, for what is explained elsewhere. No name is apart from its number."""
-    text = ", ".join(f"`{name}`\0{number}" for name, number in items)
-    return "\n".join(textwrap.wrap(text, 128)).replace("\0", " ") + "\n"
+    """Names and numbers as a paragraph, for what is explained elsewhere."""
+    return _wrapped(", ".join(f"`{name}`\0{number}" for name, number in items))
+
+
+def _wrapped(text: str) -> str:
+    """The text in lines; no line ends at a zero byte, which becomes a space."""
+    return "\n".join(textwrap.wrap(text, 120)).replace("\0", " ") + "\n"
 
 
 def _memory() -> str:
-    types = ", ".join(f"{lane.value} {lane.name} `{lane.dtype}`" for lane in memory.LaneType)
+    types = ", ".join(f"{lane.value}\0{lane.name}\0`{lane.dtype}`" for lane in memory.LaneType)
     tables = [
         _fields(memory.MEMORY_FIELDS),
         _values("instruction", memory.Instruction),
         _values("flag", memory.Flag),
-        f"Lanes, with numpy's names of them: {types}.\n",
+        _wrapped(f"Lanes, with numpy's names of them: {types}."),
         _values("status", memory.MemoryStatus),
     ]
     return "\n".join(tables)
 
 
 def page_text(page: str) -> str:
-    """The page with the tables written anew that it has a place for."""
+    """Return the page with its tables written anew."""
     tables = {
         "fields": _fields(schema.HEADER_FIELDS),
         "statuses": _values("status", schema.Status),
@@ -74,12 +77,10 @@ def page_text(page: str) -> str:
     }
     for name, text in tables.items():
         begin, end = f"<!-- {name}: written by `make p4` -->\n", f"<!-- end of {name} -->"
-        if begin in page:
-            head, rest = page.split(begin)
-            page = head + begin + text + end + rest.partition(end)[2]
+        head, rest = page.split(begin)
+        page = head + begin + text + end + rest.partition(end)[2]
     return page
 
 
 if __name__ == "__main__":
-    for path in PAGES:
-        path.write_text(page_text(path.read_text("utf-8")), "utf-8")
+    PAGE.write_text(page_text(PAGE.read_text("utf-8")), "utf-8")

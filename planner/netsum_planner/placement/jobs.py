@@ -85,7 +85,7 @@ class _File(Closed):
 
 
 class TrainingJob(NamedTuple):
-    """A training that wants hosts, and how (docs/placement.md names the settings). All sizes share ``workers * training.batch``
+    """A training that wants hosts, and how (docs/planning.md names the settings). All sizes share ``workers * training.batch``
     samples a step."""
 
     wanted: Wanted

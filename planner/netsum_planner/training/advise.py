@@ -25,7 +25,7 @@ from netsum_planner.training.coprocessor import Cluster, Estimate, by_aggregator
 
 GLOO: Final = "gloo"
 MEASURED: Final = Path(__file__).with_name("training.json")
-"""The last line of a `netsum bench train`, which docs/measuring.md shows."""
+"""The last line of a `netsum bench train`, which docs/performance.md shows."""
 _POSITIVE: Final = click.FloatRange(0, min_open=True)
 
 

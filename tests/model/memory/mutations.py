@@ -1,4 +1,4 @@
-"""Rules switched off one by one to see the explorer object. The names are those of ``docs/memory-replication.md``."""
+"""Rules switched off one by one to see the explorer object. The names are those of ``docs/memory.md``."""
 
 from __future__ import annotations
 
@@ -213,30 +213,30 @@ SCENARIOS = (
 )
 
 MUTATIONS = (
-    rule("all hold it first", FAILS, primary(RepliesAtOnce), LACKS),
-    rule("no reads before the log is finished", HANDS, primary(ReadsAtOnce), OLD),
-    rule("what is inherited is known", FAILS, primary(ForgetsWhatItInherits), TWICE),
-    rule("done once", FAILS, DoesAllThatComes, TWICE),
-    rule("messages are received in their epoch", THREE, HearsOfEveryEpoch, LACKS),
-    rule("epoch and position name a record", RETURNS, backup(ComparesNoEpochs), LACKS),
-    rule("who joins trusts no log", RETURNS, backup(TrustsThoughJoining), DIFFER),
-    rule("only what is compared is acknowledged", THREE, backup(TrustsItsLog), LACKS),
-    rule("waited for before it is told", MOVES, primary(CountsInWithoutWaiting), LACKS),
-    rule("whole from a position on", MOVES, primary(SaysNotFromWhere), LACKS),
-    rule("a restart waits for all", replace(REJOINS, programs=((W,),)), OldWaits, LACKS),
-    rule("who joins is counted in", MOVES, primary(TakesNobodyIn), STUCK),
-    rule("gaps are asked for", MOVES, backup(NeverAsks), STUCK),
-    rule("timers are the last resort", CALM, primary(NeverRepeats), STUCK),
-    rule("executed everywhere", CALM, primary(TellsWhoLacksRecords), STUCK),
+    rule("replicate before executing", FAILS, primary(RepliesAtOnce), LACKS),
+    rule("no read before the log is executed", HANDS, primary(ReadsAtOnce), OLD),
+    rule("inherited names are known", FAILS, primary(ForgetsWhatItInherits), TWICE),
+    rule("executed names are known", FAILS, DoesAllThatComes, TWICE),
+    rule("messages count in their epoch", THREE, HearsOfEveryEpoch, LACKS),
+    rule("epoch and position identify a record", RETURNS, backup(ComparesNoEpochs), LACKS),
+    rule("a joining member trusts no log", RETURNS, backup(TrustsThoughJoining), DIFFER),
+    rule("acknowledge only what is compared", THREE, backup(TrustsItsLog), LACKS),
+    rule("wait for a member before it counts", MOVES, primary(CountsInWithoutWaiting), LACKS),
+    rule("a member counts from a position on", MOVES, primary(SaysNotFromWhere), LACKS),
+    rule("a restarted primary waits for all", replace(REJOINS, programs=((W,),)), OldWaits, LACKS),
+    rule("a joining member comes to count", MOVES, primary(TakesNobodyIn), STUCK),
+    rule("gaps are requested", MOVES, backup(NeverAsks), STUCK),
+    rule("the primary repeats", CALM, primary(NeverRepeats), STUCK),
+    rule("execution is repeated", CALM, primary(TellsWhoLacksRecords), STUCK),
     control("switches_first", BESIDE, OLD),
     control("same_memory", LOSES, LACKS),
     control("whole_only", MOVES, LACKS),
     control("vouched", BACK_HEARD, OLD),
     control("vouched", BACK_HEARD_BESIDE, OLD),
-    Mutation("clients say what they were told", replace(BACK_ALONE, says=False), OLD),
-    Mutation("clients say what they were told", replace(BACK_BESIDE, says=False), OLD),
-    rule("who lacks what a client was told says so", BACK_BESIDE, ShowsWhatItHas, OLD),
-    rule("only who counts can have lost something", replace(MOVES, programs=((W, W),)), SpeaksAtOnce, STUCK),
-    rule("no device speaks of a later epoch", LEAVES, SpeaksOfLaterEpochs, "and it is not"),
-    rule("what is in the log is not lost", replace(HANDS, programs=((W, R),)), SpeaksOfAll, "and it is not"),
+    Mutation("clients show their position", replace(BACK_ALONE, says=False), OLD),
+    Mutation("clients show their position", replace(BACK_BESIDE, says=False), OLD),
+    rule("a shorter log is lost memory", BACK_BESIDE, ShowsWhatItHas, OLD),
+    rule("only members that count lose memory", replace(MOVES, programs=((W, W),)), SpeaksAtOnce, STUCK),
+    rule("no device judges a later epoch", LEAVES, SpeaksOfLaterEpochs, "and it is not"),
+    rule("a logged record is not lost", replace(HANDS, programs=((W, R),)), SpeaksOfAll, "and it is not"),
 )

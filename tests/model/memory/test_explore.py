@@ -54,7 +54,7 @@ def test_without_the_rule_a_violation_is_found(mutation: Mutation) -> None:
 
 
 def test_the_page_names_every_rule() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "memory-replication.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "memory.md").read_text("utf-8")
     table = "\n".join(line for line in page.splitlines() if line.startswith("|"))
     assert not {mutation.rule for mutation in MUTATIONS if f"`{mutation.rule}`" not in table}
 

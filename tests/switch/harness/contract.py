@@ -7,7 +7,6 @@ refused; the entities of a read; what a step says of the stream or of frames.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -349,38 +348,3 @@ def passed(data: bytes, port: int, seen: Callable[[bytes | None], Any] = bool) -
         return seen(world.switch.recv(port, PATIENCE))
 
     return step
-
-
-# The table of docs/switch.md
-
-
-def summary(rows: Iterable[Row]) -> str:
-    """The table of rows per section, and how many each switch does as required."""
-    sections: dict[str, Counter[str]] = {}
-    for row in rows:
-        counts = sections.setdefault(row.section, Counter())
-        counts["rows"] += 1
-        counts["bmv2"] += row.expected("bmv2") == row.required and not row.crashes
-        counts["ours"] += row.expected("embedded") == row.required
-    lines = ["| section | rows | simple_switch_grpc | netsum-switch |", "|---|---|---|---|"]
-    lines += [f"| {name} | {each['rows']} | {each['bmv2']} | {each['ours']} |" for name, each in sections.items()]
-    total = sum(sections.values(), Counter[str]())
-    return "\n".join([*lines, f"| together | {total['rows']} | {total['bmv2']} | {total['ours']} |"])
-
-
-def deviations(rows: Iterable[Row]) -> str:
-    """The table of what a switch does otherwise than required."""
-    lines = ["| section | specification | simple_switch_grpc | netsum-switch |", "|---|---|---|---|"]
-    for row in rows:
-        theirs, ours = (row.expected(kind) for kind in ("bmv2", "embedded"))
-        if row.crashes or theirs != row.required or ours != row.required:
-            shown = f"ends: {row.crashes}" if row.crashes else _shown(theirs, row.required)
-            because = f" ({row.why})" if row.why else ""
-            lines.append(f"| {row.section} | {row.states} | {shown} | {_shown(ours, row.required)}{because} |")
-    return "\n".join(lines)
-
-
-def _shown(outcome: Any, required: Any) -> str:
-    if outcome == required:
-        return "yes"
-    return outcome.why if isinstance(outcome, Otherwise) else " ".join(str(outcome).split())

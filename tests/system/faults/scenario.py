@@ -1,4 +1,4 @@
-"""Scenarios as data: validated, read from JSON or YAML (docs/system-tests.md has an example), and logged in one line."""
+"""Scenarios as data: validated, read from JSON or YAML (docs/testbed.md has an example), and logged in one line."""
 
 from __future__ import annotations
 

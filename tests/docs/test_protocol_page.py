@@ -1,10 +1,10 @@
-"""docs/wire.md: its example runs. That its tables are the schema's: tests/conformance/test_specification.py."""
+"""PROTOCOL.md: its example runs. Its rules and tables: tests/conformance/test_specification.py."""
 
 from __future__ import annotations
 
 from tests.docs.pages import ROOT, blocks
 
-PAGE = ROOT / "docs" / "wire.md"
+PAGE = ROOT / "PROTOCOL.md"
 
 
 def test_python_example_runs() -> None:
