@@ -252,8 +252,8 @@ def switch(switch: str, repetitions: int, run_seconds: float, window: int, minut
     if not rootless:
         require_root("the packets of this bench are raw frames", "with --rootless")
     names = names_of(switch)
-    if rootless and BMV2 in names:
-        names.remove(BMV2)
+    if rootless and "bmv2" in names:
+        names.remove("bmv2")
         click.echo(f"*** {BMV2} IS NOT MEASURED: its ports are interfaces ***", err=True)
     before, deadline, console = os.getloadavg()[0], time.monotonic() + 60 * minutes, table_console()
     with ExitStack() as undo:

@@ -33,7 +33,7 @@ def test_a_contribution_is_measured_next_to_forwarding_and_a_bare_adder(switch: 
 
 @pytest.mark.full
 def test_the_embedded_switch_is_measured_without_root() -> None:
-    _, found = invoke(bench, "switch --switch embedded --rootless --repetitions 1 --run-seconds 0.05")
+    _, found = invoke(bench, "switch --rootless --repetitions 1 --run-seconds 0.05")
     assert (found["ports"], "bmv2" in found) == ("udp", False)
     assert found["embedded"]["aggregate_pps"] > 0 < found["embedded"]["bare_adder_pps"]
 
