@@ -14,7 +14,7 @@ import numpy as np
 
 from netsum.collectives.abort import give_up
 from netsum.collectives.arguments import check_state
-from netsum.collectives.call import PART_OF, Call, Context, Result
+from netsum.collectives.call import PART_OF, Call, Context, MemoryUse, Result
 from netsum.collectives.data_movement import Exchanges
 from netsum.collectives.history import History
 from netsum.collectives.opening import same_run
@@ -120,6 +120,7 @@ class Communicator(Reductions, Exchanges):
         self._engine: ProgressEngine[Work[Any]] = ProgressEngine(self._session, on_close=self._leave)
         self._block_bytes = descriptor.block_bytes
         self._degrades = descriptor.block_exp_ms > 0
+        self._memory_use = MemoryUse(descriptor.on_one_host and not self._degrades)
         self._gen = 0
         self._opens = descriptor.one_run and descriptor.by_switch
         self._history = History(self._count_redone)
@@ -372,7 +373,7 @@ class Communicator(Reductions, Exchanges):
             descriptor, size = self._descriptor, self._block_bytes
             rank, workers = descriptor.rank, descriptor.workers
             context = Context(self._session, rank, workers, size, gen, self._degrades, call.no_aging, call.contribute, error)
-            context.whole = PART_OF.get()
+            context.whole, context.memory_use = PART_OF.get(), self._memory_use
             context.deadline = began + bound
             flow, report = call.flow(context), context.report
             work: Work[Result] = Work(self._engine, flow, gen, bound, report, ended, context.progress)

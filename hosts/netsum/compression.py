@@ -213,7 +213,7 @@ class _Levels:
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.float32)
 
-    def encode(self, rows: Array, numbers: Numbers) -> Array:
+    def encode(self, rows: Array, numbers: Numbers, _out: Array | None = None) -> Array:
         steps = pick(self.steps, numbers)
         values = rows.reshape(*steps.shape[:2], -1)
         levels = np.floor(values / steps + self.dither.random(values.shape, np.float32))

@@ -18,7 +18,7 @@ SWITCH: Final = "switch"
 AUTO: Final = "auto"
 HOST_ALGORITHMS: Final = ("ring", "halving_doubling", "double_binary_tree", "parameter_server")
 CHAIN: Final = "chain"
-"""Packets that visit the members one after the other (docs/memory-chains.md); ``chain:4x4`` on a torus of these sides."""
+"""Packets that visit the members one after the other (docs/memory.md); ``chain:4x4`` on a torus of these sides."""
 MULTICAST: Final = "chain:multicast"
 """The same, and the network copies results to all members."""
 ALGORITHMS: Final = (SWITCH, AUTO, *HOST_ALGORITHMS, CHAIN, MULTICAST)
@@ -302,6 +302,11 @@ class Descriptor:
     def shares_source(self) -> bool:
         """True if several ranks of this host are one source at the switch."""
         return self.by_switch and len(self.local_ranks) > 1
+
+    @property
+    def on_one_host(self) -> bool:
+        """True if these are all ranks: no other host contributes."""
+        return self.shares_source and len(self.local_ranks) + len({*self.evicted}) == self.workers
 
     @property
     def leader(self) -> int:

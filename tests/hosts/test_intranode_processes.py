@@ -137,8 +137,20 @@ def test_processes_get_the_bits_of_a_source_for_each_rank() -> None:
     assert digest == hashlib.sha256(b"".join(results)).hexdigest()
 
 
-def random(rank: int, step: int) -> Any:
-    return np.random.default_rng((rank, step)).standard_normal(5000).astype(np.float32)
+def test_large_calls_of_processes_on_one_host_have_these_bits_too() -> None:
+    """In memory that they share (:mod:`netsum.collectives.whole_call`)."""
+    with processes((3,)) as made:
+        for each in made:
+            each.call(times=3, size=70_000)
+        (digest,) = {each.answer() for each in made}
+    with closing_all(MemoryNetwork(3, window=64).communicators()) as communicators:
+        arrays = [[random(rank, step, 70_000) for rank in range(3)] for step in range(3)]
+        results = [good(allreduce(communicators, each)).tobytes() for each in arrays]
+    assert digest == hashlib.sha256(b"".join(results)).hexdigest()
+
+
+def random(rank: int, step: int, size: int = 5000) -> Any:
+    return np.random.default_rng((rank, step)).standard_normal(size).astype(np.float32)
 
 
 @pytest.mark.parametrize("killed", [0, 1])

@@ -114,6 +114,7 @@ def write_out(out: Array | None, flow: Callable[[Context], Flow], x: Array | Non
     def into_out(context: Context) -> Flow:
         if x is not None and context.error is None and out.flags.c_contiguous and not np.may_share_memory(out, x):
             context.out = out
+        context.copied = True
         result = yield from flow(context)
         if result is None:
             return None

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVa
 
 from netsum.collectives.history import Fingerprint, History
 from netsum.core.blocks import Block
+from netsum.core.endpoint import CallMemory
 from netsum.core.progress import CallProgress, Flow, Work
 from netsum.descriptor import Descriptor
 from netsum.errors import CallError
@@ -63,6 +64,18 @@ class Submission(Protocol):
     def by_chain(self) -> bool:
         """True if packets go from member to member, so that lanes may be floats."""
 
+    @property
+    def call_memory(self) -> CallMemory | None:
+        """Memory that all ranks share."""
+
+
+@dataclass
+class MemoryUse:
+    """Whether large calls may go through memory that all ranks share (:mod:`netsum.collectives.whole_call`). It follows from the
+    epoch's first descriptor and from results, so all ranks hold the same."""
+
+    possible: bool
+
 
 @dataclass
 class Context:
@@ -77,6 +90,8 @@ class Context:
         contribute: whether this rank contributes; if not, it takes part but adds nothing.
         error: why this rank gives the call up, if it does.
         out: the caller's array for the result, if it may be written to before the end; ``filled``: that is done.
+        copied: the result is copied as soon as the flow returns it, so it may be memory that is used again.
+        memory_use: the communicator's.
         deadline: when the call must have ended (``time.monotonic()``); None: not known.
     """
 
@@ -95,6 +110,8 @@ class Context:
     progress: CallProgress = field(default_factory=CallProgress)
     out: Array | None = None
     filled: bool = False
+    copied: bool = False
+    memory_use: MemoryUse = field(default_factory=lambda: MemoryUse(False))
     deadline: float | None = None
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from netsum.collectives import whole_call
 from netsum.collectives.call import Context
 from netsum.collectives.data_movement import gather_rows
 from netsum.collectives.history import Fingerprint
@@ -41,7 +42,7 @@ def lanewise(
     lanes = OwnLanes(array.dtype, options.op in ORDER)
     pipeline = BlockPipeline(context, layout, OPS[options.op], lanes.lane)
     blocks = (ordered(array, options.op) if options.propagates else array).reshape(-1)
-    result = yield from pipeline.send(blocks, lanes, agreed)
+    result = yield from whole_call.send(context, pipeline, blocks, lanes, agreed)
     return pipeline.parts(result)
 
 

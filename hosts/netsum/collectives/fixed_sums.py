@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from netsum.collectives import whole_call
 from netsum.collectives.call import Context
 from netsum.collectives.history import Carried, Fingerprint, History
 from netsum.collectives.negotiation import NO_CODES, Negotiation, begin_unopened, negotiate
@@ -50,12 +51,14 @@ def agreed_sum(
         with np.errstate(over="ignore"):
             blocks = blocks + left_over
         error = not_finite(context.rank, blocks.reshape(array.shape), " including what late calls carried over")
-    marks = Marks(blocks) if options.propagates and error is None else None
-    blocks = blocks if marks is None else marks.finite
+    marks = Marks(blocks, pipeline.partition) if options.propagates and error is None else None
     try:
-        groups = pipeline.partition.all_rows(blocks)
-        codes, error = checked_codes(context.rank, array, groups, pipeline.partition.number, error)
-        codes = codes if marks is None else marks.add_to(codes, pipeline.partition)
+        if marks is None:
+            codes, error = checked_codes(
+                context.rank, array, pipeline.partition.all_rows(blocks), pipeline.partition.number, error
+            )
+        else:
+            blocks, codes = marks.finite, marks.codes
         agreed = yield from negotiate(context, fingerprint, codes, error)
         if options.scale == "predicted":
             yield agreed.complete
@@ -72,7 +75,10 @@ def agreed_sum(
 
         # A job that degrades sends blocks of zeros too: a rank that has lost the codes must still be able to count its blocks.
         skip, last = not context.degrade, None if marks is None else settle
-        result = yield from pipeline.send(blocks, lanes, agreed, skip_zeros=skip, settle=last)
+        if dither is None:
+            result = yield from whole_call.send(context, pipeline, blocks, lanes, agreed, skip_zeros=skip, settle=last)
+        else:  # whose random numbers are those of the blocks that are sent
+            result = yield from pipeline.send(blocks, lanes, agreed, skip_zeros=skip, settle=last)
         if marks is not None:
             marks.put_into(result, pipeline.partition, pipeline.first)
         _note(context, agreed, lane)
@@ -102,7 +108,7 @@ def _put_back(carried: Carried | None, fingerprint: Fingerprint, left_over: Arra
 
 # Sums and means of floats that are added as they are, one rank after the other, in the order of the chain.
 #
-# Only members whose packets go by chain can do it (docs/memory-chains.md). Each block's sum is made once and then
+# Only members whose packets go by chain can do it (docs/memory.md). Each block's sum is made once and then
 # passed on, so all ranks have the same bits; but another order or number of ranks rounds otherwise. The ranks need not
 # agree on a scale first.
 
@@ -156,7 +162,7 @@ def integer_sum(context: Context, array: Array, layout: Layout, fingerprint: Fin
         )
     pipeline = BlockPipeline(context, layout, Op.SUM, lane)
     blocks = array.reshape(-1)
-    result = yield from pipeline.send(blocks, IntegerLanes(lane, context.workers, mean), agreed)
+    result = yield from whole_call.send(context, pipeline, blocks, IntegerLanes(lane, context.workers, mean), agreed)
     return [_narrowed(part, array.dtype) for part in pipeline.parts(result)]
 
 

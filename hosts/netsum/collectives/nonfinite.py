@@ -59,35 +59,29 @@ def not_finite(rank: int, array: Array, what: str = "") -> NotFiniteError | None
 _INFINITY: Final = np.uint8(1)
 _MINUS_INFINITY: Final = np.uint8(2)
 _NAN: Final = np.uint8(4)
-_AT_ONCE: Final = 1 << 18
-"""Elements that are looked at together."""
 _BOTH: Final = _INFINITY | _MINUS_INFINITY
 
 
 class Marks:
     """The values that are not finite in this rank's flat array, and later in the sum. ``finite`` is the array with zeros in
-    its place."""
+    their place, ``codes`` are those of its blocks, which also say which blocks have a mark."""
 
-    def __init__(self, blocks: Array) -> None:
-        parts = (blocks[start : start + _AT_ONCE] for start in range(0, len(blocks), _AT_ONCE))
-        self._any = not all(np.isfinite(part).all() for part in parts)
+    def __init__(self, blocks: Array, partition: BlockPartition) -> None:
+        largest = magnitudes(partition.all_rows(blocks))
         self.finite = blocks
         self._own = np.zeros(len(blocks), np.uint8)
-        if self._any:
+        marked = ~np.isfinite(largest)
+        if marked.any():
             bad = ~np.isfinite(blocks)
             self.finite = np.where(bad, np.zeros(1, blocks.dtype), blocks)
             self._own[np.isnan(blocks)] = _NAN
             self._own[bad & (blocks > 0)] = _INFINITY
             self._own[bad & (blocks < 0)] = _MINUS_INFINITY
+            largest = magnitudes(partition.all_rows(self.finite))
+        self.codes = float_codes(largest)
+        self.codes[marked] |= np.uint16(NOT_FINITE)
         self._numbers: NDArray[np.int64] = np.zeros(0, np.int64)
         self._all = np.zeros((0, 0), np.uint8)
-
-    def add_to(self, codes: Codes, partition: BlockPartition) -> Codes:
-        """The codes, which also say which blocks have a mark."""
-        if not self._any:
-            return codes
-        marked = np.concatenate([rows.any(axis=1) for rows in partition.all_rows(self._own)])
-        return np.where(marked, codes | np.uint16(NOT_FINITE), codes)
 
     def settle(self, context: Context, partition: BlockPartition, numbers: NDArray[np.int64], own: Codes) -> Flow:
         """The flow that agrees on the blocks ``numbers``, in which some rank has a mark: combines the marks, and returns the

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from numpy.typing import NDArray
 from netsum.core.endpoint import GROUP
 from netsum.numeric.fixed_point import Array, Numbers
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE
+
+_AT_ONCE: Final = 1 << 16
+"""Elements of several blocks, if not more: enough to make numpy's overhead negligible, few enough to stay in the cache."""
 
 
 def chunked(size: int) -> int:
@@ -86,14 +90,19 @@ class BlockPartition:
         """The places, among these blocks, of those that may be shorter than the others, or someone else's."""
         return (len(numbers) - 1,) if self.simple else range(len(numbers))
 
+    @property
+    def all_numbers(self) -> range:
+        """The blocks' numbers."""
+        return range(self.number)
+
     def groups(self, size: int = GROUP) -> Iterator[range]:
         """The blocks' numbers, ``size`` at a time."""
         for start in range(0, self.number, size):
             yield range(start, min(start + size, self.number))
 
     def all_rows(self, array: Array) -> Iterator[Array]:
-        """All blocks of an array, as :meth:`rows`, a group at a time."""
-        return (self.rows(array, numbers) for numbers in self.groups())
+        """All blocks of an array, as :meth:`rows`, some at a time."""
+        return (self.rows(array, numbers) for numbers in self.groups(max(GROUP, _AT_ONCE // self.width)))
 
     def only(self, array: Array, numbers: Iterable[int]) -> Array:
         """A copy of an array in which all but these blocks are zeros."""

@@ -37,8 +37,8 @@ class Lanes(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """Type of the decoded values."""
 
-    def encode(self, rows: Array, numbers: Numbers) -> Array:
-        """Lanes of these blocks, of the same shape as ``rows``, one row a block."""
+    def encode(self, rows: Array, numbers: Numbers, out: Array | None = None, /) -> Array:
+        """Lanes of these blocks, of the same shape as ``rows``, one row a block; they may be put into ``out``, if it is given."""
 
     def decode(self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, out: Array | None = None, /) -> Array:
         """Values of these blocks' results, one row a block. Of the ``worker_cnt`` ranks that answered, ``data_cnt`` contributed.

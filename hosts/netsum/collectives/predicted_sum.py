@@ -101,11 +101,12 @@ class _PredictedSum:
         self._lane = lane = options.float_lane(array.dtype)
         self.pipeline, partition = pipeline, pipeline.partition
         self._blocks = fixed_point.widened(array).reshape(-1)
-        self.marks = Marks(self._blocks) if options.propagates and error is None else None
-        self._blocks = self._blocks if self.marks is None else self.marks.finite
-        self.codes, self._error = checked_codes(context.rank, array, partition.all_rows(self._blocks), partition.number, error)
-        if self.marks is not None:
-            self.codes = self.marks.add_to(self.codes, partition)
+        self.marks = Marks(self._blocks, partition) if options.propagates and error is None else None
+        if self.marks is None:
+            rows = partition.all_rows(self._blocks)
+            self.codes, self._error = checked_codes(context.rank, array, rows, partition.number, error)
+        else:
+            self._blocks, self.codes, self._error = self.marks.finite, self.marks.codes, error
         self.exponents = exponents.copy()
         self._dither = options.dither(context.rank, context.gen)
         mean = options.op == "mean"

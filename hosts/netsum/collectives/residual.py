@@ -29,8 +29,8 @@ class Keeping:
     def dtype(self) -> np.dtype[Any]:
         return self.inner.dtype
 
-    def encode(self, rows: Array, numbers: Numbers) -> Array:
-        lanes = self.inner.encode(rows, numbers)
+    def encode(self, rows: Array, numbers: Numbers, out: Array | None = None) -> Array:
+        lanes = self.inner.encode(rows, numbers, out)
         one = np.ones(len(numbers), np.int64)  # as if this rank were alone
         carried = replace(self.inner, dtype=rows.dtype).decode(lanes.copy(), numbers, one, one)
         self.partition.place(self.residual, rows - carried, numbers)

@@ -16,6 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netsum.core.blocks import Block
 from netsum.settings import Settings
 from netsum.stats import Stats
@@ -47,6 +50,26 @@ GOODBYE_REPEATS: Final = 3
 GROUP: Final = 64
 """Blocks converted at once, and those of a message between members: enough to make numpy's overhead negligible, few enough to
 stay in the cache."""
+
+
+class CallMemory(Protocol):
+    """Memory that all ranks of a job share, in which they sum a whole array (:mod:`netsum.collectives.whole_call`).
+
+    Attributes:
+        identity: the same number on all ranks that share it, and on no others; not 0.
+        index: the number of this rank among those that share it, ``ranks`` in all.
+        lanes: uint8[ranks, slots, bytes], where each rank puts its lanes.
+        results: uint8[bytes], where the ranks put the result.
+    """
+
+    identity: int
+    index: int
+    ranks: int
+    lanes: NDArray[np.uint8]
+    results: NDArray[np.uint8]
+
+    def allocate(self, result_bytes: int) -> bool:
+        """Have the memory that this rank writes to in a call with such a result. False if the host has not enough."""
 
 
 class Endpoint(Protocol):
@@ -89,6 +112,10 @@ class Endpoint(Protocol):
     @property
     def active_size(self) -> int:
         """The number of ranks that the job waits for, according to the last whole result."""
+
+    @property
+    def call_memory(self) -> CallMemory | None:
+        """Memory that all ranks of the job share, where it is known; None if there is none, or not yet."""
 
     @property
     def polls_controller(self) -> bool:

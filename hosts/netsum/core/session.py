@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from netsum.core.blocks import Block, BlockRejected, CallMismatch, id_distance
-from netsum.core.endpoint import GOODBYE_REPEATS, BlockedOn, Endpoint
+from netsum.core.endpoint import GOODBYE_REPEATS, BlockedOn, CallMemory, Endpoint
 from netsum.core.endpoint_factory import resume_endpoint
 from netsum.core.progress import CallProgress, Work
 from netsum.core.recovery import REPLY_TIMEOUT, InactivityTimer, Recovery, TimeoutDiagnosis
@@ -31,6 +31,39 @@ SINGLE_PACKETS: Final = 128
 """Most packets in flight where each goes through the kernel by itself: more of them only fill queues."""
 _BATCHES: Final = 256
 """Most batches received between calls: more than a socket's buffer holds, and a bound if a sender floods it."""
+_LOST_ROUNDS: Final = 8
+"""Rounds without a packet by IP multicast after which results come by unicast."""
+_FEW: Final = 4
+"""A round in which less than one of so many results had to be fetched is one of a network that loses packets."""
+
+
+class _Unreached:
+    """Counts rounds in which nothing came by IP multicast: all blocks that were in flight at the start of one got their results,
+    and many of these had to be fetched. If all that is in flight is lost at once, that is one round, however large the window."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+        self._rounds = self._begin = self._end = self._fetched = 0
+        self._came = -1
+
+    def note(self, endpoint: Endpoint) -> bool:
+        """True after the last of the rounds."""
+        stats, base = endpoint.stats, endpoint.base
+        if stats.multicast != self._came:
+            self.lost = self._rounds = 0
+        elif base == self._begin:
+            self._end = endpoint.next_serial
+            return False
+        elif self._begin < base < self._end:
+            return False
+        elif _FEW * (fetched := stats.multicast_lost - self._fetched) >= max(1, base - self._begin):
+            self.lost += fetched
+            self._rounds += 1
+        else:
+            self.lost = self._rounds = 0
+        self._came, self._fetched = stats.multicast, stats.multicast_lost
+        self._begin, self._end = base, endpoint.next_serial
+        return self._rounds >= _LOST_ROUNDS
 
 
 class JobSession:
@@ -59,7 +92,7 @@ class JobSession:
         self._diagnosis = TimeoutDiagnosis(explain)
         self._inactivity = InactivityTimer(endpoint.active_size)
         self._calls: deque[CallProgress] = deque()  # in the order of their blocks
-        self._multicast = (0, 0)  # packets that had come by it, and results that had not, when one last came
+        self._unreached = _Unreached()
         self._limit_to_buffer()
 
     @property
@@ -98,6 +131,10 @@ class JobSession:
     @property
     def by_chain(self) -> bool:
         return self.endpoint.by_chain
+
+    @property
+    def call_memory(self) -> CallMemory | None:
+        return self.endpoint.call_memory
 
     def send_mismatch(self) -> None:
         """Tell the others through the blocks that they wait for: the switch takes MISMATCH whatever the fingerprint."""
@@ -147,6 +184,7 @@ class JobSession:
         self._transport.close()
         self._transport = following.attach(recovery.resumed(descriptor))
         self.endpoint = following
+        self._unreached = _Unreached()
         self._log.resumed(descriptor)
         self._limit_to_buffer()
         return True
@@ -172,15 +210,11 @@ class JobSession:
         return len(packets)
 
     def _check_multicast(self) -> None:
-        """Have results come by unicast if none has come by IP multicast for two windows, of which one may be lost at a time."""
-        stats, recovery = self.endpoint.stats, self._recovery
-        came, lost = self._multicast
-        if stats.multicast != came:
-            self._multicast = stats.multicast, stats.multicast_lost
-        elif recovery is not None and stats.multicast_lost - lost >= 2 * recovery.descriptor.window:
-            self._multicast = came, stats.multicast_lost
-            recovery.leave_group()
-            self._log.multicast_lost(stats.multicast_lost - lost)
+        """Have results come by unicast if the IP multicast group does not reach this rank."""
+        if self._recovery is not None and self._unreached.note(self.endpoint):
+            self._recovery.leave_group()
+            self._log.multicast_lost(self._unreached.lost)
+            self._unreached = _Unreached()
 
     def listen(self) -> None:
         """Receive what has arrived since the last call, and send nothing."""

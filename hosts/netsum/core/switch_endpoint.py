@@ -40,7 +40,7 @@ from netsum.core.blocks import (
     is_same_call,
 )
 from netsum.core.congestion import CongestionWindow
-from netsum.core.endpoint import GROUP, BlockedOn, Waits
+from netsum.core.endpoint import GROUP, BlockedOn, CallMemory, Waits
 from netsum.core.priority_backoff import PriorityBackoff
 from netsum.core.retransmit import Retransmitter
 from netsum.descriptor import Descriptor
@@ -102,6 +102,11 @@ class SwitchEndpoint:
         self._backoff = PriorityBackoff(self._size, descriptor.block_exp_ms)
         self._congestion = CongestionWindow(self._size)
         self.stats = Stats()
+
+    @property
+    def call_memory(self) -> CallMemory | None:
+        """None: a switch combines."""
+        return None
 
     def set_group_key(self, key: str) -> None:
         """Take packets to the IP multicast group with this key (16 hex digits) from now on; "": none."""
@@ -390,8 +395,7 @@ class SwitchEndpoint:
         stats.rtt = self._retransmitter.rtt.srtt or 0.0
         self._backoff.on_result(bool(header.backoff), now, number)
         stats.backoffs += header.backoff * number
-        if not header.degraded and header.status == Status.OK:
-            self.active_size = header.worker_cnt
+        self._note_members(header)
         if batch is not None:
             stats.stored += payloads.size
             batch.deliver(serial - sent.origin, header, payloads)
@@ -404,6 +408,13 @@ class SwitchEndpoint:
                 like.on_result(header, payloads[0].data)
         self._settle(serial, number)
         return number
+
+    def _note_members(self, header: Header) -> None:
+        """Note the number of members, which a whole result says."""
+        if not header.degraded and header.status == Status.OK:
+            if header.worker_cnt < self.active_size:  # one was evicted, and knows the group's key
+                self.set_group_key("")
+            self.active_size = header.worker_cnt
 
     def _split_off(self, serial: int) -> InFlight:
         """A block that is waited for, which from now on is no longer like the others."""

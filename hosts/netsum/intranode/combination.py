@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from netsum.core.blocks import Block
-from netsum.numeric.fixed_point import HOST_LANES, WIRE_LANES
+from netsum.numeric.fixed_point import HOST_LANES, WIRE_LANES, combine_lanes
 from netsum.packet_batch import Rows
-from netsum.peers.batch import UFUNCS
 from netsum.wire.codec import Header
 from netsum.wire.schema import GIVING_UP, HEADER_BYTES, MEMBER_STATUSES, Lane, Op, Status
 
@@ -79,11 +78,8 @@ def combine_payloads(op: Op, lane: Lane, parts: Sequence[Rows], out: Rows) -> No
     if len(parts) == 1:
         out[...] = parts[0]
         return
-    combine, *after = UFUNCS[op]
     wire = HOST_LANES[lane] if op in _BITWISE else WIRE_LANES[lane]
     held = parts[0].view(wire).astype(HOST_LANES[lane])
     for part in parts[1:]:
-        combine(held, part.view(wire), out=held)
-        for ufunc in after:
-            ufunc(held, out=held)
+        combine_lanes(op, held, part.view(wire))
     out.view(wire)[...] = held

@@ -27,6 +27,7 @@ from netsum.core.endpoint import BlockedOn
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
 from netsum.fork_guard import fork_guarded
+from netsum.intranode.call_memory import CallMemory
 from netsum.intranode.segment import LeaderFailure, Ring, Segment
 from netsum.packet_batch import Packet, ReceiveBatch, Rows, SendBatch
 from netsum.wire.codec import parse_header
@@ -37,7 +38,8 @@ _HELLO: Final = b"hello"
 _ANNOUNCEMENT: Final = b"announcement"
 """From the leader, which has just started."""
 _MEMORY: Final = b"memory"
-"""From the leader, with the shared memory."""
+"""From the leader, with the shared memory; where no other host has ranks, and this one has memory enough, also with that of whole
+calls."""
 _PROBE: Final = b"probe"
 """Has no effect; its sender learns whether there is a process."""
 _INDEX: Final = struct.Struct("=H")
@@ -63,6 +65,7 @@ class LocalGroup:
         self.ranks = descriptor.local_ranks
         self.index = self.ranks.index(descriptor.rank)
         self.segment: Segment | None = None
+        self.call_memory: CallMemory | None = None
         self._shape = shape(descriptor)
         self._first_id = descriptor.first_block_id
         self._key = bytes.fromhex(descriptor.peer_key)
@@ -211,7 +214,9 @@ class LocalGroup:
         for fd in self._fds:
             os.close(fd)
         self._fds = []
-        self.segment = None
+        if self.call_memory is not None:
+            self.call_memory.close()
+        self.call_memory = self.segment = None
 
 
 class LeaderGroup(LocalGroup):
@@ -240,15 +245,26 @@ class LeaderGroup(LocalGroup):
                 f"this host cannot give its {len(self.ranks)} ranks {Segment.size(*self._shape):,} bytes of memory to share "
                 f"({error}): raise its limit, or lower the job's `window` or `chunks`"
             ) from error
+        self._memories = [self._memory]
+        if descriptor.on_one_host:
+            self._create_call_memory()
         self.results = self.segment.results
         _, window, packet_bytes = self._shape
         self.rings = [Ring.private(window, packet_bytes), *self.segment.contributions]
         self._connect()
 
+    def _create_call_memory(self) -> None:
+        """Without it, calls go by blocks alone."""
+        with contextlib.suppress(OSError):
+            fd = CallMemory.create(len(self.ranks))
+            self._fds.append(fd)
+            self.call_memory = CallMemory(fd, self.index, len(self.ranks))
+            self._memories.append(fd)
+
     def _connect(self) -> None:
         """Send what could not be sent before."""
         self._unannounced = {at for at in self._unannounced if not self._send(at, _ANNOUNCEMENT)}
-        self._unanswered = {at for at in self._unanswered if not self._send(at, _MEMORY, [self._memory])}
+        self._unanswered = {at for at in self._unanswered if not self._send(at, _MEMORY, self._memories)}
 
     def listen(self) -> None:
         super().listen()
@@ -334,12 +350,20 @@ class MemberGroup(LocalGroup):
     def _take(self, message: bytes, fds: list[int]) -> bool:
         if message == _ANNOUNCEMENT and self.segment is None:
             self._waits_for_memory = self._connect()
-        elif message == _MEMORY and self.segment is None and len(fds) == 1:
+        elif message == _MEMORY and self.segment is None and fds:
             with contextlib.suppress(ValueError):  # it is not the leader's
-                self.segment = Segment(fds[0], *self._shape)
+                segment = Segment(fds[0], *self._shape)
+                self._map_call_memory(fds[1:])
+                self.segment = segment
                 pending, self._pending = self._pending, []
                 self._contribute(pending)
         return False  # the memory is mapped
+
+    def _map_call_memory(self, fds: list[int]) -> None:
+        """Without it, calls go by blocks alone."""
+        for fd in fds:
+            with contextlib.suppress(OSError):
+                self.call_memory = CallMemory(fd, self.index, len(self.ranks))
 
     def contribute(self, packets: Sequence[Packet]) -> None:
         """Pass this rank's next contributions to the leader, as soon as there is memory."""

@@ -34,11 +34,6 @@ class HostOnly:
         self._contributions = Contributions(descriptor)
         self.base = 0
 
-    @classmethod
-    def is_enough(cls, descriptor: Descriptor) -> bool:
-        """True if no other host has ranks of the job."""
-        return len(descriptor.local_ranks) + len({*descriptor.evicted}) == descriptor.workers
-
     @property
     def stats(self) -> Stats:
         return self._own.stats

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from netsum.core.blocks import Block, BlockBatch, BlockRejected, CallMismatch
-from netsum.core.endpoint import BlockedOn, Waits
+from netsum.core.endpoint import BlockedOn, CallMemory, Waits
 from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.descriptor import Descriptor
 from netsum.intranode.combination import combine_headers, combine_payloads
@@ -68,7 +68,7 @@ class LeaderEndpoint:
         self._group = LeaderGroup(descriptor)
         self._own = LocalEndpoint(descriptor)
         self._switch: SwitchEndpoint | HostOnly
-        if HostOnly.is_enough(descriptor):
+        if descriptor.on_one_host:
             self._switch = HostOnly(descriptor, self._own)
         else:
             self._switch = SwitchEndpoint(descriptor, join_deadline)
@@ -117,6 +117,10 @@ class LeaderEndpoint:
     @property
     def active_size(self) -> int:
         return self._own.active_size
+
+    @property
+    def call_memory(self) -> CallMemory | None:
+        return self._group.call_memory
 
     def attach(self, link: Transport) -> Transport:
         return LeaderTransport(link, self._group)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from netsum.core.blocks import BlockRejected, CallMismatch
-from netsum.core.endpoint import BlockedOn
+from netsum.core.endpoint import BlockedOn, CallMemory
 from netsum.core.priority_backoff import PriorityBackoff
 from netsum.core.retransmit import Retransmitter, Sent
 from netsum.core.switch_endpoint import SwitchEndpoint
@@ -82,6 +82,10 @@ class MemberEndpoint(LocalEndpoint):
     @received_end.setter
     def received_end(self, value: int) -> None:
         self._received_end = value
+
+    @property
+    def call_memory(self) -> CallMemory | None:
+        return self._group.call_memory
 
     def attach(self, link: Transport) -> Transport:
         return MemberTransport(link, self._group)

@@ -137,33 +137,23 @@ class Segment:
 
     def __init__(self, fd: int, ranks: int, window: int, packet_bytes: int) -> None:
         """Map the memory ``fd``, which stays the caller's. Raises OSError or ValueError if it is not what these numbers say."""
-        size = self.size(ranks, window, packet_bytes)
-        if os.fstat(fd).st_size != size or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _seals() != _seals():
-            raise ValueError(f"shared memory of {os.fstat(fd).st_size} bytes, must be {size}, sealed")
-        memory = mmap.mmap(fd, size)
+        memory = map_memory(fd, self.size(ranks, window, packet_bytes))
         words = np.frombuffer(memory, np.uint64, _WORDS * ranks).reshape(_WORDS, ranks)
         self.begun, self.left, self.refused, self._shared = words
         sizes = np.frombuffer(memory, np.int64, ranks * window, words.nbytes).reshape(ranks, window)
-        start = _rounded(words.nbytes + sizes.nbytes)
+        start = rounded(words.nbytes + sizes.nbytes)
         rows = np.frombuffer(memory, np.uint8, ranks * window * packet_bytes, start).reshape(ranks, window, packet_bytes)
         self.results, *self.contributions = (Ring(*both) for both in zip(rows, sizes, strict=True))
 
     @staticmethod
     def size(ranks: int, window: int, packet_bytes: int) -> int:
         """Bytes that the ranks share: a window of the largest packets for each, and the words."""
-        return _rounded(8 * ranks * (_WORDS + window)) + ranks * window * packet_bytes
+        return rounded(8 * ranks * (_WORDS + window)) + ranks * window * packet_bytes
 
     @classmethod
     def create(cls, ranks: int, window: int, packet_bytes: int) -> int:
         """Make the memory; returns its descriptor, which the caller closes. Raises OSError if the host has not enough."""
-        fd = os.memfd_create("netsum", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.ftruncate(fd, cls.size(ranks, window, packet_bytes))
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _seals())
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
+        return create_memory(cls.size(ranks, window, packet_bytes))
 
     @property
     def failure(self) -> LeaderFailure:
@@ -187,9 +177,29 @@ class Segment:
         self._shared[_RECEIVED_END] = value
 
 
+def create_memory(size: int) -> int:
+    """Make memory of this size, which cannot change; returns its descriptor. Raises OSError if the host has not enough."""
+    fd = os.memfd_create("netsum", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _seals())
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def map_memory(fd: int, size: int) -> mmap.mmap:
+    """Map what :func:`create_memory` has made. Raises OSError, or ValueError if it is something else."""
+    if os.fstat(fd).st_size != size or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _seals() != _seals():
+        raise ValueError(f"shared memory of {os.fstat(fd).st_size} bytes, must be {size}, sealed")
+    return mmap.mmap(fd, size)
+
+
 def _seals() -> int:
     return fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
-def _rounded(size: int) -> int:
+def rounded(size: int) -> int:
+    """The size in whole pages."""
     return -(-size // _PAGE) * _PAGE

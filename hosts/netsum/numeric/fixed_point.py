@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum.numeric.compiled import kernels_for
-from netsum.wire.schema import Lane
+from netsum.wire.schema import COMBINING, Lane, Op
 
 Array = NDArray[Any]
 Counts = NDArray[np.int64]
@@ -49,6 +49,7 @@ WIRE_LANES: Final = tuple(np.dtype(f">u{lane.bytes}") for lane in Lane)
 HOST_LANES: Final = tuple(np.dtype(f"u{lane.bytes}") for lane in Lane)
 """The same in this machine's byte order."""
 SIGNED_LANES: Final = tuple(np.dtype(f"i{lane.bytes}") for lane in Lane)
+_UFUNCS: Final = {op: [getattr(np, name) for name in op.ufuncs.split()] for op in COMBINING}
 
 _FLOAT_LANES: Final = {"float16": Lane.L32, "bfloat16": Lane.L32, "float32": Lane.L32, "float64": Lane.L64}
 type_name: Final[Callable[[np.dtype[Any]], str]] = cache(attrgetter("name"))
@@ -135,8 +136,10 @@ def encode_floats(
     lane: Lane,
     workers: int,
     dither: np.random.Generator | None = None,
+    out: Array | None = None,
 ) -> Array:
-    """Biased lanes of a (blocks, lanes) array of float32 or float64, every magnitude of row i below 2^exponents[i].
+    """Biased lanes of a (blocks, lanes) array of float32 or float64, every magnitude of row i below 2^exponents[i]; in ``out`` if
+    given.
 
     With ``dither``, values are rounded up or down at random so that the mean over many roundings is the value (stochastic
     rounding; Gupta et al., ICML 2015); each is then off by less than one quantum instead of half a quantum.
@@ -144,7 +147,7 @@ def encode_floats(
     shift = scale_bits(lane, workers) - exponents
     kernels = kernels_for(values, lane) if dither is None and values.dtype == np.float32 else None
     if kernels is not None and (powers := _row_powers(shift, 4)) is not None:
-        lanes = np.empty(values.shape, HOST_LANES[lane])
+        lanes = np.empty(values.shape, HOST_LANES[lane]) if out is None else out
         kernels.encode(values, powers, bias(lane, workers), lanes)
         return lanes
     with np.errstate(under="ignore"):
@@ -155,18 +158,28 @@ def encode_floats(
         whole = np.trunc(scaled)
         rest = scaled - whole  # exact, whereas adding a dither would round if the float has few fraction bits left
         scaled = whole + np.copysign(dither.random(scaled.shape, np.float64) < np.abs(rest), rest)
-    return _biased(scaled.astype(SIGNED_LANES[lane]), lane, workers)
+    if out is None:
+        out = np.empty(values.shape, HOST_LANES[lane])
+    np.copyto(out.view(SIGNED_LANES[lane]), scaled, casting="unsafe")
+    return _biased(out, lane, workers)
 
 
 def encode_integers(values: Array, lane: Lane, workers: int) -> Array:
     """Biased lanes of an integer array whose magnitudes are at most B."""
-    return _biased(values.astype(SIGNED_LANES[lane]), lane, workers)
+    return _biased(values.astype(SIGNED_LANES[lane]).view(HOST_LANES[lane]), lane, workers)
 
 
-def _biased(signed: Array, lane: Lane, workers: int) -> Array:
-    unsigned = signed.view(HOST_LANES[lane])
+def _biased(unsigned: Array, lane: Lane, workers: int) -> Array:
     unsigned += HOST_LANES[lane].type(bias(lane, workers))
     return unsigned
+
+
+def combine_lanes(op: Op, held: Array, lanes: Array) -> None:
+    """Combine unsigned lanes with those that are ``held``, in place; sums are modulo 2^w."""
+    combine, *after = _UFUNCS[op]
+    combine(held, lanes, out=held)
+    for ufunc in after:
+        ufunc(held, out=held)
 
 
 def decode_integers(lanes: Array, data_cnt: NDArray[np.int64], lane: Lane, workers: int, out: Array | None = None) -> Array:
@@ -261,8 +274,8 @@ class FloatLanes:
     mean: bool = False
     dither: np.random.Generator | None = None
 
-    def encode(self, rows: Array, numbers: Numbers) -> Array:
-        return encode_floats(rows, self.exponents(numbers), self.lane, self.workers, self.dither)
+    def encode(self, rows: Array, numbers: Numbers, out: Array | None = None) -> Array:
+        return encode_floats(rows, self.exponents(numbers), self.lane, self.workers, self.dither, out)
 
     def decode(self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, out: Array | None = None) -> Array:
         return self.values(decode_integers(lanes, data_cnt, self.lane, self.workers, lanes), numbers, worker_cnt, out)
@@ -285,7 +298,7 @@ class IntegerLanes:
     def dtype(self) -> np.dtype[Any]:
         return SIGNED_LANES[self.lane]
 
-    def encode(self, rows: Array, _numbers: Numbers) -> Array:
+    def encode(self, rows: Array, _numbers: Numbers, _out: Array | None = None) -> Array:
         return encode_integers(rows, self.lane, self.workers)
 
     def decode(self, lanes: Array, _numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None) -> Array:
@@ -311,7 +324,7 @@ class OwnLanes:
     def lane(self) -> Lane:
         return own_lane(self.dtype)
 
-    def encode(self, rows: Array, _numbers: Numbers) -> Array:
+    def encode(self, rows: Array, _numbers: Numbers, _out: Array | None = None) -> Array:
         return encode_order(rows) if self.order else encode_bits(rows)
 
     def decode(self, lanes: Array, _numbers: Numbers, _data: Counts, _src: Counts, _out: Array | None = None) -> Array:

@@ -87,7 +87,7 @@ class ExactLanes:
     def per_chunk(self) -> int:
         return _SHARING * _LANES // (_SHARING * self.digits + 1)
 
-    def encode(self, rows: Array, _numbers: Numbers) -> Array:
+    def encode(self, rows: Array, _numbers: Numbers, _out: Array | None = None) -> Array:
         """Lanes of these blocks, ``(blocks, lanes)``."""
         signed = np.zeros((rows.size // self.per_chunk, _LANES), np.int64)
         digits, counters = self._split(signed)

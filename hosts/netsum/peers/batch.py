@@ -9,14 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum.core.blocks import Block
-from netsum.numeric.fixed_point import WIRE_LANES, Array
+from netsum.numeric.fixed_point import WIRE_LANES, Array, combine_lanes
 from netsum.peers.plan import Rows
 from netsum.peers.wire import HERE, MESSAGE, RECORD, SIGNED
 from netsum.wire.codec import Header
-from netsum.wire.schema import COMBINING, EVERYONE, GIVING_UP, AgeOp, Lane, Op, Status
+from netsum.wire.schema import EVERYONE, GIVING_UP, AgeOp, Lane, Op, Status
 
-UFUNCS: Final = {op: [getattr(np, name) for name in op.ufuncs.split()] for op in COMBINING}
-"""The functions that combine unsigned lanes; sums are modulo 2^w."""
 _MOST: Final = {"op": max(Op), "lane": Lane.L64, "status": Status.MISMATCH, "degraded": 1, "flags": SIGNED | HERE}
 _FINGERPRINT: Final = ("call_fingerprint", "gen_id", "op", "lane", "dest")
 
@@ -154,10 +152,7 @@ class RankBatch:
             chosen = kinds == kind
             lanes = WIRE_LANES[Lane(kind & 0xFF)]
             ours = self._data[index[chosen]].view(lanes)
-            combine, *after = UFUNCS[Op(kind >> 8)]
-            combine(ours, data[chosen].view(lanes), out=ours)
-            for ufunc in after:
-                ufunc(ours, out=ours)
+            combine_lanes(Op(kind >> 8), ours, data[chosen].view(lanes))
             self._data[index[chosen]] = ours.view(np.uint8)
 
     def store(self, row: int, payload: NDArray[np.uint8]) -> None:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from netsum.core.blocks import ID_MASK, Block, BlockRejected, CallMismatch, id_distance, is_plausible, is_same_call
-from netsum.core.endpoint import GOODBYE_REPEATS, GROUP, WAIT_SLICE
+from netsum.core.endpoint import GOODBYE_REPEATS, GROUP, WAIT_SLICE, CallMemory
 from netsum.descriptor import AUTO, PLAN, Descriptor, is_chain
 from netsum.errors import MismatchError
 from netsum.peers.batch import BatchMessage, RankBatch, unpack
@@ -88,6 +88,11 @@ class PeerEndpoint:
     @property
     def by_chain(self) -> bool:
         return self.chains is not None
+
+    @property
+    def call_memory(self) -> CallMemory | None:
+        """None: the members send what they combine."""
+        return None
 
     @property
     def polls_controller(self) -> bool:
