@@ -13,6 +13,7 @@ from netsum.join_url import DEFAULT_JOB, JoinUrl, is_join_url
 from netsum.peers.transport import own_address
 from netsum.settings import Environment
 from netsum.transports.interfaces import mtu_of
+from netsum.transports.link_speed import speed_of
 
 _LARGEST_MTU: Final = 65535
 """Loopback's MTU is one byte more than an IP packet can have."""
@@ -77,6 +78,8 @@ def _enroll(line: JoinUrl, job: str, rank: int, size: int, deadline: float) -> C
             raise OSError(f"{urllib.parse.urlsplit(line.controller).hostname} has no IPv4 address, or there is no route to it")
         mtu = min(mtu_of(address), _LARGEST_MTU)
         body = {"job": job, "rank": rank, "size": size, "mtu": mtu, "address": address, "host": host_identity()}
+        if (speed := speed_of(address)) is not None:
+            body["link_mbps"] = speed
         return requests.request("POST", "", body, left)
 
     answer = requests.until(deadline, request)

@@ -8,123 +8,36 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Final, NoReturn, Self
 
 import click
-from netsum.descriptor import AUTO, IP_UDP_BYTES
+from netsum.descriptor import IP_UDP_BYTES
 from netsum.errors import JoinError
 from netsum.join_url import DEFAULT_JOB, JoinUrl
-from netsum.transports.interfaces import mtu_of
-from netsum.user_state import read_json, state_folder, write_json
-from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, SWITCH_SOURCE, UDP_PORT
-from netsum_controller.config.job_spec import JobSpec
+from netsum.user_state import state_folder
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, UDP_PORT
 from netsum_controller.config.topologies import MTU
-from netsum_controller.config.topology import Topology, mac_of
 from netsum_controller.controller import Controller
-from netsum_controller.errors import BusyError, RejectedError
 from netsum_controller.http.certificate import self_signed
-from netsum_controller.http.enrollment import EnrolledJob, Enrollment
-from netsum_controller.jobs.membership import RETRY_MS
 from netsum_controller.jobs.rejoin import some_ranks
-from netsum_controller.state.model import Job
 from netsum_planner.training.advise import read_rate
-from netsum_planner.training.coprocessor import Cluster, advice
 
+from netsum_testbed.aggregator_jobs import Jobs
+from netsum_testbed.aggregator_place import HTTP_PORT, NAME, UNKNOWN, Place, largest_packet, own_address, own_rate
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals, interrupts_deferred, interrupts_held
 from netsum_testbed.processes import STARTS
-from netsum_testbed.raw_interface import check_raw_interface
 from netsum_testbed.switches import SwitchProcess
 
-NAME: Final = "aggregator"
-HTTP_PORT: Final = 8080
-FORGOTTEN: Final = 30.0
-"""Seconds after which a rank that waits for others counts as gone unless it has enrolled again, as it does every second."""
 MOST_STRIPES: Final = 16
 LEAST_MTU: Final = CHUNK_BYTES + HEADER_BYTES + IP_UDP_BYTES
 _PRIVATE: Final = 0o600
-Advice = tuple[tuple[int, float], ...]
-"""See :class:`netsum.descriptor.Descriptor`."""
 _LAST_PORT: Final = 65535
-_ANY_HOST: Final = ("192.0.2.1", 9)  # TEST-NET-1 (RFC 5737): nothing is sent there
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an aggregator is: the address of this machine that it uses (``host``), the ports of its ``https`` and ``udp``
-    there, and the address at which hosts reach both (``advertise``). ``mtu``: largest IP packet on the way to every host,
-    bytes. ``folder`` keeps what must outlive it: the state of its jobs, its certificate and the token of the join line. With
-    ``interface``, the switch takes raw frames there and has ``switch_address``, which the kernel does not have, as its own; the
-    UDP port is then that of the P4 program, :data:`UDP_PORT`. With several ``stripes``, as many switches share the blocks, at
-    UDP ports in a row, in turns at ``host`` and ``others``, further addresses of this machine."""
-
-    folder: Path
-    host: str
-    advertise: str
-    mtu: int
-    https: int = HTTP_PORT
-    udp: int = UDP_PORT
-    interface: str = ""
-    switch_address: str = ""
-    stripes: int = 1
-    others: tuple[str, ...] = ()
-    multicast: bool = False
-    """Results leave once for all hosts that can join an IP multicast group."""
-    host_rate: float | None = None
-    aggregator_rate: float | None = None
-    """Of a host's cable and of this machine's, bytes a second; None: not known, and the aggregator sums all calls."""
-
-    @property
-    def endpoint(self) -> str:
-        """ADDRESS:PORT that hosts send their gradients to, by UDP."""
-        return f"{self.switch_address}:{UDP_PORT}" if self.interface else f"{self.advertise}:{self.udp}"
-
-    @property
-    def switches(self) -> dict[str, tuple[str, int]]:
-        """The address of this machine and the UDP port of each switch, by name."""
-        addresses = (self.host, *self.others)
-        return {
-            f"{NAME}-{number}" if number else NAME: (addresses[number % len(addresses)], self.udp + number)
-            for number in range(self.stripes)
-        }
-
-    def advice(self, hosts: Sequence[str]) -> Advice:
-        """Which calls of a job, whose ranks are on these ``hosts``, may be faster without the aggregator or by both at once."""
-        ranks = Counter(hosts)
-        if self.host_rate is None or self.aggregator_rate is None or len(ranks) < 2:
-            return ()
-        most = max(ranks.values())
-        return advice(Cluster(len(ranks), self.host_rate, self.aggregator_rate, most, self.multicast, self.stripes))
-
-    def topology(self, p4runtime: Mapping[str, str]) -> Topology:
-        """The switches, at these addresses of P4Runtime. Behind the only port of each are as many hosts as a job may have,
-        wherever they are."""
-        switches = {
-            name: {
-                "device_id": 1,
-                "p4runtime": p4runtime[name],
-                "ip": self.switch_address or address,
-                "mac": mac_of(self.switch_address or address),
-                "shared_ports": [1],
-                "endpoint": self.endpoint if name == NAME else f"{self.advertise if address == self.host else address}:{udp}",
-                "stripes": [other for other in self.switches if name == NAME != other],
-            }
-            for name, (address, udp) in self.switches.items()
-        }
-        host = {"switch": NAME, "port": 1, "mtu": self.mtu}
-        hosts = {f"host{number}": host for number in range(SWITCH_SOURCE)}
-        return Topology.model_validate({"name": NAME, "switches": switches, "hosts": hosts})
 
 
 class Aggregator:
@@ -211,90 +124,6 @@ def _forget_unplaced(controller: Controller) -> None:
         controller.delete_job(job.name, force=True)
 
 
-class Jobs:
-    """The jobs that hosts create by enrolling. A job is created when all of its ranks have enrolled, since only then is it known
-    which of them are on one host, and sum in its memory."""
-
-    def __init__(self, controller: Controller, token: str, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
-        self._controller = controller
-        self._key = blake2b(token.encode()).digest()
-        self._place = place
-        self._kept = place.folder / "hosts.json"  # the host of each job's ranks, for when this process is started again
-        self._clock = clock
-        found = read_json(self._kept)
-        self._hosts: dict[str, list[str]] = found if isinstance(found, dict) else {}
-        self._enrolled: dict[str, dict[int, tuple[str, float]]] = {}
-        """By job and rank, of a job that is not there yet: the rank's host, and when it enrolled last."""
-
-    def enroll(self, wanted: Enrollment) -> EnrolledJob:
-        """Find the rank's job, or create it with the last of its ranks. A job of another size, with ranks on other hosts, of
-        another place's options, or that has left the switch by itself, is made anew once all of its ranks have left it. Raises
-        :class:`BusyError` until all ranks have enrolled, :class:`RejectedError` while ranks of another size are there, or if the
-        rank's link cannot carry the job's packets."""
-        token = blake2b(wanted.job.encode(), key=self._key, digest_size=24).hexdigest()
-        host = wanted.host or f"of rank {wanted.rank} alone"
-        job = next((job for job in self._controller.jobs() if job.name == wanted.job), None)
-        active = [seat.rank for seat in job.epoch.seats if seat.active] if job is not None else []
-        if job is not None and active and job.workers != wanted.size:
-            raise RejectedError(
-                f"job {job.name!r} has {job.workers} ranks, of which {', '.join(map(str, active))} are in it, and not "
-                f"{wanted.size}: end them, delete it (`netsum job delete {job.name}`), or name another job in the join line"
-            )
-        hosts = self._hosts.get(wanted.job, [])
-        same = len(hosts) == wanted.size and hosts[wanted.rank] == host
-        if job is None or (not active and (not same or self._is_outdated(job, hosts) or _has_left_switch(job))):
-            hosts = self._gathered(wanted, host)
-            if job is not None:
-                self._controller.delete_job(job.name)
-            job = self._create(wanted.job, hosts, token)
-        _check_mtu(job, wanted)
-        return EnrolledJob(job.name, token)
-
-    def _is_outdated(self, job: Job, hosts: Sequence[str]) -> bool:
-        """True if it was made with other options."""
-        return job.multicast != self._place.multicast or job.advice != self._place.advice(hosts)
-
-    def _gathered(self, wanted: Enrollment, host: str) -> list[str]:
-        """The host of each rank, when all have enrolled. Those that wait repeat their enrollment; one that has not done so for
-        some time has ended."""
-        now = self._clock()
-        known = self._enrolled.get(wanted.job, {})
-        fresh = {rank: each for rank, each in known.items() if rank < wanted.size and now - each[1] < FORGOTTEN}
-        ranks = self._enrolled[wanted.job] = {**fresh, wanted.rank: (host, now)}
-        if missing := [rank for rank in range(wanted.size) if rank not in ranks]:
-            raise BusyError(f"job {wanted.job!r}: {some_ranks(missing)} must still enroll", RETRY_MS)
-        del self._enrolled[wanted.job]
-        return [ranks[rank][0] for rank in range(wanted.size)]
-
-    def _create(self, name: str, hosts: Sequence[str], token: str) -> Job:
-        different = list(dict.fromkeys(hosts))
-        if len(different) > SWITCH_SOURCE:
-            raise RejectedError(f"job {name!r} is on {len(different)} hosts; an aggregator serves {SWITCH_SOURCE} at most")
-        members = tuple(f"host{different.index(each)}" for each in hosts)
-        place = self._place
-        multicast, advised = place.multicast, place.advice(hosts)
-        spec = JobSpec(name=name, members=members, token=token, share_memory=True, multicast=multicast, advice=advised)
-        job = self._controller.create_job(spec)
-        there = {each.name for each in self._controller.jobs()}
-        self._hosts = {each: found for each, found in self._hosts.items() if each in there} | {name: list(hosts)}
-        write_json(self._kept, self._hosts)
-        return job
-
-
-def _has_left_switch(job: Job) -> bool:
-    """True if an earlier run of the job has ended without the switch, although "auto" was asked for."""
-    return not job.by_switch and job.algorithm == AUTO and any(seat.instance is not None for seat in job.epoch.seats)
-
-
-def _check_mtu(job: Job, wanted: Enrollment) -> None:
-    needed = job.block_bytes + HEADER_BYTES + IP_UDP_BYTES
-    if wanted.mtu < needed:
-        raise RejectedError(
-            f"job {job.name!r} sends packets of {needed} bytes, and the interface {wanted.address} of rank {wanted.rank} carries "
-            f"{wanted.mtu}: start the aggregator with --mtu {wanted.mtu}, or raise the MTU there and on the way"
-        )
-
-
 def _kept_token(path: Path) -> str:
     """The token in this file, which is made if it is not there."""
     try:
@@ -309,33 +138,6 @@ def _kept_token(path: Path) -> str:
     except OSError as error:
         raise TestbedError(f"{error.filename or path}: {error.strerror}") from None
     return token
-
-
-def own_address() -> str:
-    """This machine's address on the way to others. Raises :class:`TestbedError` if it has no route."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        try:
-            sock.connect(_ANY_HOST)
-        except OSError:
-            raise TestbedError(
-                "this machine has no route to others: give with --host the address at which they reach it"
-            ) from None
-        return str(sock.getsockname()[0])
-
-
-def _largest_packet(host: str, interface: str | None, switch_address: str | None, udp_port: int) -> int:
-    """The MTU of the interface that takes the gradients, bytes. Raises :class:`TestbedError` if it cannot be used."""
-    if (interface is None) != (switch_address is None):
-        raise click.UsageError("--interface and --switch-address go together: the switch has an address of its own there")
-    try:
-        largest = mtu_of(host)
-    except OSError as error:
-        raise TestbedError(f"--host {host}: {error}") from None
-    if interface is None or switch_address is None:
-        return largest
-    if udp_port != UDP_PORT:
-        raise click.UsageError(f"--udp-port chooses a port of the kernel's; with --interface it is the P4 program's, {UDP_PORT}")
-    return check_raw_interface(interface, switch_address)
 
 
 @click.command()
@@ -361,12 +163,18 @@ def _largest_packet(host: str, interface: str | None, switch_address: str | None
     is_flag=True,
     help="Send each result once, by IP multicast, to all hosts that can join its group (IGMP); to the others once each.",
 )
-@click.option("--host-rate", callback=read_rate, metavar="RATE", help="Of a host's cable, such as 25G (bits a second).")
+@click.option(
+    "--host-rate",
+    callback=read_rate,
+    metavar="RATE",
+    help="Of a host's cable, such as 25G (bits a second) [default: the least that the hosts' interfaces say].",
+)
 @click.option(
     "--aggregator-rate",
     callback=read_rate,
     metavar="RATE",
-    help="Of this machine's cable. With both, large calls go by a ring of the hosts or by both at once if that is faster.",
+    help="Of this machine's cables together [default: what their interfaces say]. If both rates are known, large calls go by a "
+    "ring of the hosts or by both at once where that is faster.",
 )
 @click.option("--interface", metavar="DEVICE", help="Take raw frames of this Ethernet interface, not the kernel's UDP (root).")
 @click.option("--switch-address", metavar="ADDRESS", help="With --interface: a free address there, which the switch answers for.")
@@ -404,7 +212,7 @@ def aggregator(
     end_on_signals()
     host, *others = hosts or (own_address(),)
     stripes = stripes or 1 + len(others)
-    largest = min(_largest_packet(each, interface, switch_address, udp_port) for each in (host, *others))
+    largest = min(largest_packet(each, interface, switch_address, udp_port) for each in (host, *others))
     if others and advertise:
         raise click.UsageError("--advertise is for one address: hosts must reach several themselves")
     if host in others or len({*others}) < len(others):
@@ -413,8 +221,13 @@ def aggregator(
         raise click.UsageError(f"--stripes {stripes}: there are {1 + len(others)} addresses (--host), a switch process each")
     if multicast and advertise not in (None, host):
         raise click.UsageError("--multicast does not go through NAT: leave --advertise out, or --multicast")
-    if (host_rate is None) != (aggregator_rate is None):
-        raise click.UsageError("--host-rate and --aggregator-rate go together: which way is faster depends on both")
+    source = "--aggregator-rate"
+    if aggregator_rate is None:
+        aggregator_rate, source = own_rate((host, *others), interface)
+    if aggregator_rate is None and host_rate is not None:
+        raise click.UsageError(
+            f"--host-rate without --aggregator-rate: which way is faster depends on both, and {source} {UNKNOWN}"
+        )
     if interface and stripes > 1:
         raise click.UsageError("--stripes is for the kernel's UDP: with --interface there is one switch")
     if udp_port + stripes - 1 > _LAST_PORT:
@@ -425,7 +238,10 @@ def aggregator(
     raw = (interface or "", switch_address or "")
     folder = state or state_folder() / NAME
     place = Place(
-        folder, host, advertise or host, mtu, port, udp_port, *raw, stripes, tuple(others), multicast, host_rate, aggregator_rate
+        *(folder, host, advertise or host, mtu, port, udp_port, *raw, stripes, tuple(others), multicast),
+        host_rate=host_rate,
+        aggregator_rate=aggregator_rate,
+        rate_source=source,
     )
     try:
         with Aggregator(place) as running:
@@ -434,6 +250,7 @@ def aggregator(
             more = f" to {udp_port + stripes - 1}" if stripes > 1 else ""
             more += "".join(f", in turns with those of {other}" for other in others)
             click.echo(f"aggregator: HTTPS {https}, gradients to UDP {place.endpoint}{more}, MTU {mtu}", err=True)
+            click.echo(f"cables: {place.rates_in_words()}", err=True)
             click.echo(f"its jobs: netsum {options} job list", err=True)
             click.echo(f"on each host (for another job than {DEFAULT_JOB!r}, put a name before the ?):", err=True)
             click.echo(running.join_url.shell_line())

@@ -115,7 +115,7 @@ def open_topology(topology: Topology, switch: str, reason: str | None, console: 
 
     if switch == "bmv2":
         raise TestbedError(f"{reason}: simple_switch_grpc needs network interfaces; run as root, or --switch embedded")
-    say(f"{reason}: no Mininet; running rootless, the embedded switch and its wires on the loopback interface")
+    say(f"{reason}: not in Mininet; running rootless, the embedded switch and its wires on the loopback interface")
     return RootlessFabric(topology)
 
 

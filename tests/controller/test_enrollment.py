@@ -69,8 +69,10 @@ def call(server: HttpServer) -> Callable[..., tuple[int, Any]]:
 def test_an_enrollment_is_answered(call: Callable[..., tuple[int, Any]], enrolled: Enrolled, controller: Controller) -> None:
     assert call(BODY, JOIN_TOKEN) == (200, {"job": "vision-1", "token": "its-own"})
     assert enrolled == [Enrollment("vision", size=3, rank=1, mtu=1500, address="10.0.0.2")]
+    assert call({**BODY, "link_mbps": 25000}, JOIN_TOKEN)[0] == 200
+    assert enrolled.pop() == Enrollment("vision", size=3, rank=1, mtu=1500, address="10.0.0.2", link_mbps=25000)
     assert call({**BODY, "of a later version": 1}, JOIN_TOKEN)[0] == 200
-    assert controller.context.counters.of("http")["enroll", "200"] == 2
+    assert controller.context.counters.of("http")["enroll", "200"] == 3
 
 
 @pytest.mark.parametrize("token", ["wrong", "join/token", "\u00fc", TOKEN, None])
@@ -125,6 +127,9 @@ def test_a_hook_needs_a_token_and_a_token_a_hook(controller: Controller, given_t
         ({"rank": -1}, "rank must be 0..2"),
         ({"mtu": 575}, "mtu must be 576..65535, not 575"),
         ({"mtu": 65536}, "mtu must be 576..65535"),
+        ({"link_mbps": "25G"}, "link_mbps must be a number"),
+        ({"link_mbps": -1}, "link_mbps must be 0..10000000, not -1"),
+        ({"link_mbps": 10_000_001}, "link_mbps must be 0..10000000"),
         ({"address": 10}, "address must be a string"),
         ({"address": "h2"}, "address must be an IPv4 address like 10.0.0.1"),
         ({"address": "fd00::1"}, "address must be an IPv4 address like"),

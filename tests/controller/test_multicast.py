@@ -11,12 +11,13 @@ from netsum_controller import Controller, Job, JobSpec, Topology
 from netsum_controller.cli.job import in_words
 from netsum_controller.config.topologies import star
 from netsum_controller.entries import GroupRewriteEntry, JobEntry, MulticastGroup, MulticastJobEntry
-from netsum_controller.errors import RejectedError
+from netsum_controller.errors import RejectedError, SwitchError
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.planning.allocation import ip_to_int, mac_to_int
 from pydantic import ValidationError
 
 from tests.controller.fake_fabric import FakeFabric, controller
+from tests.controller.fake_switch import touches
 from tests.controller.items import items_on, job_entry
 from tests.controller.members import TOKEN, come_back, join_all
 from tests.controller.test_stripes import HOSTS, NAMES, fabric, wide
@@ -90,6 +91,34 @@ def test_another_epoch_has_another_group_that_no_rank_has_joined(fabric: FakeFab
     assert now.epoch.group != job.epoch.group
     assert [together(controller, name) for name in NAMES] == [None] * 3
     report(controller, 0, 1, 2, 3)
+    assert all(together(controller, name) for name in NAMES)
+
+
+def test_after_an_eviction_the_group_has_another_address_and_key(controller: Controller, job: Job) -> None:
+    """In the same epoch. Results come by unicast to all until members have joined the new group."""
+    report(controller, 0, 1, 2, 3)
+    before = controller.descriptor("wide", 0)
+    controller.evict("wide", 3)
+    assert [together(controller, name) for name in NAMES] == [None] * 3
+    after = controller.descriptor("wide", 0)
+    assert after.epoch == before.epoch == job.epoch.number
+    assert after.group != before.group
+    assert after.group_key != before.group_key
+    report(controller, 0, 1)
+    assert all(together(controller, name) for name in NAMES)
+    controller.evict("wide", 3)
+    assert all(together(controller, name) for name in NAMES), "it was evicted already"
+    assert not any(each.changed for each in controller.reconcile())
+
+
+def test_an_eviction_that_fails_leaves_the_group_as_it_is(fabric: FakeFabric, controller: Controller, job: Job) -> None:
+    report(controller, 0, 1, 2, 3)
+    before = controller.job("wide").epoch
+    fabric.switches["s3"].fail_update = lambda update: "no room" if touches(update, "job") else None
+    with pytest.raises(SwitchError, match="no room"):
+        controller.evict("wide", 3)
+    assert controller.job("wide").epoch == before
+    assert before.group_key == job.epoch.group_key
     assert all(together(controller, name) for name in NAMES)
 
 

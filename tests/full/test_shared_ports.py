@@ -5,17 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pytest
+from netsum import EvictedError
 from netsum.transports import ImpairedTransport, Impairment, Transport, UdpTransport, base
+from netsum.transports.peer_filter import Address
+from netsum.transports.udp import Joins
 from netsum.wire.codec import Header, pack_header, parse_header
-from netsum.wire.schema import HEADER_BYTES, Outcome
+from netsum.wire.schema import HEADER_BYTES, SWITCH_SOURCE, Outcome
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import check_some_of_each
+from tests.full.calls import check_some_of_each, on_all, results
 from tests.full.conftest import joined, started
 from tests.full.trouble import Training, restart_switch
 from tests.hosts.network import Around
+from tests.threads import PATIENCE, until
 
 HOSTS, SHARED = 4, 3
 
@@ -163,3 +168,73 @@ def test_results_leave_by_multicast(site: Fabric) -> None:
         assert [each.multicast > 0 for each in stats] == [False, True, True, True]
         assert all(each.malformed == 0 for each in stats)
         assert stats[3].multicast_lost > 0
+
+
+class Unreached(Around):
+    """Of a member that can join a group, whose packets do not reach it."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner)
+        self.sock: object = getattr(inner, "sock", inner)
+        self.lost = 0
+
+    def join(self, group: Address) -> None:
+        assert isinstance(self.inner, Joins)
+        self.inner.join(group)
+
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
+        came = self.inner.recv(timeout)
+        own = [packet for packet in came if parse_header(bytes(packet)).receiver_id != SWITCH_SOURCE]
+        self.lost += len(came) - len(own)
+        return own
+
+
+def test_a_member_that_multicast_does_not_reach_returns_to_unicast(site: Fabric) -> None:
+    made: list[Unreached] = []
+
+    def unreached(transport: Transport) -> Transport:
+        made.append(Unreached(transport))
+        return made[-1]
+
+    with joined(site, HOSTS, window=16, multicast=True, wraps={3: unreached}) as communicators:
+        name = communicators[0].descriptor.job
+
+        def who_has_joined() -> list[bool]:
+            return [seat.multicast for seat in site.controller.job(name).epoch.seats]
+
+        assert who_has_joined() == [False, True, True, True]
+        with Training(communicators) as training:
+            until(lambda: who_has_joined() == [False, True, True, False], training)
+            training.finish()
+        stats = [comm.stats for comm in communicators]
+        assert [each.multicast > 0 for each in stats] == [False, True, True, False]
+        assert made[0].lost > 0
+        assert stats[3].multicast_lost >= 8, "rounds"
+        assert all(each.malformed == 0 for each in stats)
+
+
+def test_after_an_eviction_no_result_leaves_by_multicast(site: Fabric) -> None:
+    """The evicted member knows the group's address and key, so the others leave the group, in the same epoch."""
+    with joined(site, HOSTS, window=16, multicast=True) as communicators:
+        name, others = communicators[0].descriptor.job, (0, 1, 3)
+        before = site.controller.job(name).epoch
+        with Training(communicators, check=False) as training:
+            training.on()
+            site.controller.evict(name, 2)
+            until(lambda: training.errors[2] is not None, training)
+            training.on()
+            came = [comm.stats.multicast for comm in communicators]
+            training.on()
+            training.stop()
+            assert training.kinds() == [None, None, EvictedError, None]
+            assert len({training.states[rank].tobytes() for rank in others}) == 1
+        assert [each > 0 for each in came] == [False, True, True, True]
+        assert [comm.stats.multicast for comm in communicators] == came
+        after = site.controller.job(name).epoch
+        assert (after.number, after.evicted) == (before.number, (2,))
+        assert after.group != before.group
+        assert after.group_key != before.group_key
+        left = [communicators[rank] for rank in others]
+        sums = results(on_all(left, lambda comm: comm.allreduce(np.full(5000, 1 << comm.rank), timeout=PATIENCE)))
+        assert all((each == 0b1011).all() for each in sums)
+        assert all(comm.stats.malformed == 0 for comm in left)

@@ -79,6 +79,20 @@ def test_a_member_without_a_group_takes_nothing_to_all() -> None:
     assert (got, endpoint.stats.malformed) == ([], 2)
 
 
+def test_after_an_eviction_nothing_to_the_group_is_taken() -> None:
+    """The evicted member knows the key; the controller has made another. What comes by unicast is taken."""
+    endpoint, result, got = member()
+    own = result._replace(key=KEY, receiver_id=0)
+    endpoint.receive(packets(own._replace(worker_cnt=1, data_cnt=1)), 0.001)
+    endpoint.submit(Block(3, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), on_result=lambda _, data: got.append(bytes(data))))
+    endpoint.poll(0.002)
+    following = result.block_id + 1
+    endpoint.receive(packets(result._replace(block_id=following)), 0.003)
+    assert (got, endpoint.stats.malformed) == ([SUM], 1)
+    endpoint.receive(packets(own._replace(block_id=following, worker_cnt=1, data_cnt=1)), 0.004)
+    assert (got, endpoint.stats.malformed, endpoint.stats.multicast) == ([SUM, SUM], 1, 0)
+
+
 def test_results_that_had_to_be_fetched_are_counted() -> None:
     endpoint, result, got = member()
     deadline = endpoint.next_deadline()

@@ -22,9 +22,12 @@ from netsum.collectives.selected_sum import READY
 from netsum.collectives.way_selection import TRIES
 from netsum.companion import Companion
 from netsum.join_url import JoinUrl
+from netsum_controller.cli.job import in_words
 from netsum_controller.errors import BusyError, RejectedError
 from netsum_controller.http.enrollment import Enrollment
-from netsum_testbed.aggregator import FORGOTTEN, Aggregator, Jobs, Place
+from netsum_testbed.aggregator import Aggregator
+from netsum_testbed.aggregator_jobs import FORGOTTEN, Jobs
+from netsum_testbed.aggregator_place import Origin, Place, own_rate
 from netsum_testbed.free_ports import free_port
 
 from tests.full.calls import on_all, results
@@ -33,6 +36,7 @@ from tests.testbed.conftest import Refused, Start
 from tests.threads import PATIENCE, returned, until
 
 LARGE = 1 << 19
+APART = [Origin("a"), Origin("b"), Origin("c")]
 CLIENTS = ("netsum.controller_client.host_identity", "netsum.enrollment.host_identity")
 
 
@@ -146,7 +150,7 @@ def test_large_calls_go_by_the_way_that_was_fastest(place: Place) -> None:
         (expected,) = {*results(on_all(communicators, sums))}
     rated = replace(place, host_rate=125e6, aggregator_rate=125e6)
     with Aggregator(rated) as running, joined(running.join_url, 3) as communicators:
-        assert communicators[0].descriptor.advice == rated.advice(["a", "b", "c"]) != ()
+        assert communicators[0].descriptor.advice == rated.advice(APART) != ()
         results(on_all(communicators, sums))
         for comm in communicators:
             assert comm._companion is not None
@@ -190,10 +194,58 @@ def test_rates_that_change_make_jobs_anew(place: Place) -> None:
     slow, fast = replace(place, host_rate=125e6, aggregator_rate=125e6), replace(place, host_rate=125e6, aggregator_rate=1e12)
     for each in (slow, fast):
         with Aggregator(each) as running, joined(running.join_url, 3) as communicators:
-            assert {comm.descriptor.advice for comm in communicators} == {each.advice(["a", "b", "c"])}
+            assert {comm.descriptor.advice for comm in communicators} == {each.advice(APART)}
             check(communicators)
-    assert slow.advice(["a", "b", "c"]) != fast.advice(["a", "b", "c"])
-    assert slow.advice(["a", "a", "a"]) == ()  # in its memory
+    assert slow.advice(APART) != fast.advice(APART)
+    assert slow.advice([Origin("a")] * 3) == ()  # in its memory
+
+
+def test_rates_that_hosts_report(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slowest counts. If one is not known, the aggregator sums all calls."""
+    own = threading.local()
+    monkeypatch.setattr("netsum.enrollment.speed_of", lambda _: own.speed)
+    rated = replace(place, aggregator_rate=125e6, rate_source="eth7")
+    cases = (10000, "1 Gbit/s (the least that their interfaces say)"), (None, "not known (the interface of rank 2 ")
+
+    def join(line: JoinUrl, rank: int, speed: int | None) -> Communicator:
+        own.speed = speed
+        return library.join(rank=rank, size=3, controller=line.format(), timeout=PATIENCE)
+
+    for last, hosts in cases:
+        with Aggregator(replace(rated, folder=place.folder / str(last))) as running, ExitStack() as stack:
+            line = running.join_url
+            communicators = returned([partial(join, line, rank, speed) for rank, speed in enumerate((1000, 25000, last))])
+            for comm in communicators:
+                stack.callback(comm.close)
+            known = last is not None
+            expected = replace(rated, host_rate=125e6).advice(APART) if known else ()
+            assert {comm.descriptor.advice for comm in communicators} == {expected}
+            assert bool(expected) == known
+            job = running.controller.job("default")
+            assert job.rates.startswith(f"aggregator 1 Gbit/s (eth7), hosts {hosts}")
+            assert job.rates.endswith("; all calls go by the aggregator") != known
+            assert f"rates      {job.rates}" in in_words(job)
+            check(communicators)
+
+
+def test_which_cables_are_the_aggregators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each address gets the same number of bytes."""
+    speeds = {"eth1": 10000, "eth2": 10000, "eth3": 25000}
+    monkeypatch.setattr("netsum_testbed.aggregator_place.interface_of", lambda _, address: address.partition("/")[0])
+    monkeypatch.setattr("netsum_testbed.aggregator_place.speed_of_interface", lambda _, name: speeds.get(name))
+    assert own_rate(["eth3"], None) == (25e9 / 8, "eth3")
+    assert own_rate(["eth1", "eth2"], None) == (20e9 / 8, "eth1, eth2")
+    assert own_rate(["eth1", "eth3"], None) == (20e9 / 8, "eth1, eth3")
+    assert own_rate(["eth1/a", "eth1/b", "eth2"], None) == (15e9 / 8, "eth1, eth2")
+    assert own_rate(["eth1", "veth"], None) == (None, "veth")
+    assert own_rate(["eth1"], "eth3") == (25e9 / 8, "eth3")
+
+
+def test_one_rate_alone(place: Place, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netsum_testbed.aggregator.end_on_signals", lambda: None)
+    code, lines = refused("aggregator", "--host", place.host, "--host-rate", "1G", "--state", str(place.folder))
+    assert code == 2
+    assert "--host-rate without --aggregator-rate: which way is faster depends on both, and lo is virtual" in "".join(lines)
 
 
 def test_a_link_that_cannot_carry_the_packets(running: Aggregator, place: Place, tmp_path: Path) -> None:
@@ -273,6 +325,8 @@ def test_the_command(netsum: Start, tmp_path: Path, number: signal.Signals, monk
     command = netsum(*arguments(tmp_path, "--udp-port", str(free_port()), "--mtu", "9000"))
     command.wait_for("export NETSUM_JOIN=")
     (found,) = [line for line in command.lines if line.startswith("export ")]
+    cables = "cables: aggregator not known (lo is virtual, or does not say), hosts as their interfaces say when they join"
+    assert any(line.startswith(cables) for line in command.lines)
     monkeypatch.setenv("NETSUM_JOIN", found.removeprefix("export NETSUM_JOIN=").strip("'"))
     monkeypatch.setenv("WORLD_SIZE", "2")
 

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from netsum import Communicator
 from netsum.join_url import JoinUrl
-from netsum_testbed.aggregator import MOST_STRIPES, NAME, Aggregator, Place
+from netsum_testbed.aggregator import MOST_STRIPES, Aggregator
+from netsum_testbed.aggregator_place import NAME, Place
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.free_ports import free_port
 

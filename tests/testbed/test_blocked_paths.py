@@ -19,7 +19,8 @@ from netsum.core.endpoint_factory import open_transport
 from netsum.transports import ImpairedTransport, Impairment, Transport, base
 from netsum_controller.monitoring.blocked_paths import MANY
 from netsum_controller.monitoring.path_monitor import PathMonitor
-from netsum_testbed.aggregator import Aggregator, Place
+from netsum_testbed.aggregator import Aggregator
+from netsum_testbed.aggregator_place import Place
 from netsum_testbed.free_ports import free_port
 
 from tests.full.calls import on_all, results

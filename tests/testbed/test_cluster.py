@@ -38,6 +38,10 @@ def test_a_small_one(netsum: Start) -> None:
     assert said["times_gloo_16M"] > 0
     assert said["times_gloo_4K"] > 0
     assert said["times_gloo_16M_one_server"] > 0
+    ways = said["ways"]["2x1"]
+    assert min(ways["seconds"][name] for name in ("auto", "ring", "aggregator")) > 0
+    assert ways["chosen"].startswith("allreduces of 16,777,216 to ")
+    assert said["times_better_of_ring_and_aggregator"] == ways["times_better"]
     assert "(host1) to 10.1.0.12:12000 is blocked: it has sent block" in said["trials"]["UDP to the aggregator is blocked"]["why"]
     forged = said["trials"]["a forger on the same bridge"]
     assert min(forged["forged"].values()) > 0

@@ -51,6 +51,7 @@ def summary(item: Job) -> dict[str, Any]:
         "tenant": item.tenant,
         "priority": item.priority,
         "multicast": item.multicast,
+        "group": _group(item),
         "job_id": item.job_id,
         "switch": item.switch,
         "switches": list(item.switches),
@@ -68,8 +69,14 @@ def summary(item: Job) -> dict[str, Any]:
         "block_exp_ms": item.block_exp_ms,
         "quorum": item.quorum_now,
         "aging": item.aging,
+        "rates": item.rates,
         "evicted": list(item.epoch.evicted),
     }
+
+
+def _group(item: Job) -> str:
+    """The IP multicast group of a job's results; "" if it has none."""
+    return "{}:{}".format(*item.epoch.group) if item.multicast else ""
 
 
 def switches(item: dict[str, Any]) -> str:
@@ -118,13 +125,14 @@ def _settings(item: Job) -> Iterator[tuple[str, str]]:
     yield "tenant", item.tenant
     yield "priority", str(item.priority)
     if item.multicast:
-        group, port = item.epoch.group
         joined = [str(seat.rank) for seat in item.epoch.members if seat.multicast]
         who = f"rank {', '.join(joined)}" if joined else "no rank"
-        yield "multicast", f"group {group}:{port}, joined by {who}"
+        yield "multicast", f"group {_group(item)}, joined by {who}"
     if item.advice:
         shares = ", ".join(f"{share:.0%} of those from {size:,} bytes on" for size, share in item.advice)
         yield "advice", f"of its calls, the switch may sum only {shares}"
+    if item.rates:
+        yield "rates", item.rates
     if item.epoch.evicted:
         yield "evicted", f"rank {', '.join(map(str, item.epoch.evicted))}"
 

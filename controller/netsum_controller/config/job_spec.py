@@ -126,6 +126,8 @@ class JobSpec(Strict):
         default=(), strict=False
     )
     """See :class:`netsum.descriptor.Descriptor`."""
+    rates: str = Field(default="", repr=False)
+    """The rates of cables that the advice follows from, in words."""
     network: str = Field(default="", repr=False)
     """Of the plan that the roots are from: if a part of it dies, other roots are planned for the rest."""
 
@@ -220,6 +222,7 @@ def spec_of(job: Job) -> JobSpec:
         algorithm=job.algorithm,
         network=job.network,
         advice=job.advice,
+        rates=job.rates,
     )
 
 

@@ -327,6 +327,7 @@ class _Handler(BoundedHandler):
             *(_field(body, "job", str), _field(body, "size", int), _field(body, "rank", int)),
             *(_field(body, "mtu", int), _field(body, "address", str)),
             host=_host_id(body) or "",
+            link_mbps=_field(body, "link_mbps", int) if "link_mbps" in body else 0,
         )
         with self._turn():
             enrolled = self.enroll(wanted)

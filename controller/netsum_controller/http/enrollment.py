@@ -15,14 +15,16 @@ from netsum_controller.errors import InputError
 
 _LEAST_MTU: Final = 576
 _LARGEST_MTU: Final = 65535
+_MOST_MBPS: Final = 10_000_000
 HOST_ID: Final = re.compile("([0-9a-f]{32})?")
 
 
 @dataclass(frozen=True)
 class Enrollment:
-    """One rank of a job of ``size`` ranks, on a host whose interface towards the controller has this IPv4 ``address`` and ``mtu``
-    (bytes of an IP packet). Ranks that can share memory have the same ``host`` (:func:`netsum.intranode.identity.host_identity`);
-    "": this one can share none. Raises :class:`InputError` that names what is wrong."""
+    """One rank of a job of ``size`` ranks, on a host whose interface towards the controller has this IPv4 ``address``, ``mtu``
+    (bytes of an IP packet) and speed (``link_mbps``; 0: not known). Ranks that can share memory have the same ``host``
+    (:func:`netsum.intranode.identity.host_identity`); "": this one can share none. Raises :class:`InputError` that names what is
+    wrong."""
 
     job: str
     size: int
@@ -30,6 +32,7 @@ class Enrollment:
     mtu: int
     address: str
     host: str = ""
+    link_mbps: int = 0
 
     def __post_init__(self) -> None:
         if not is_job_name(self.job):
@@ -40,6 +43,8 @@ class Enrollment:
             raise InputError(f"rank must be 0..{self.size - 1}, as the job has {self.size} ranks, not {self.rank}")
         if not _LEAST_MTU <= self.mtu <= _LARGEST_MTU:
             raise InputError(f"mtu must be {_LEAST_MTU}..{_LARGEST_MTU}, not {self.mtu}")
+        if not 0 <= self.link_mbps <= _MOST_MBPS:
+            raise InputError(f"link_mbps must be 0..{_MOST_MBPS}, not {self.link_mbps}")
         try:
             address = ipaddress.IPv4Address(self.address)
         except ValueError:

@@ -36,9 +36,11 @@ def evict(context: ControllerContext, name: str, rank: int) -> Eviction:
     """Take a rank out of a job, dead or alive: from now on its packets are refused, and no block waits for it.
 
     This happens in place: the epoch goes on, and blocks that waited only for this rank are finished. Repeating it changes
-    nothing. In trees, a switch without remaining members is no longer a source either. (An epoch that has just resumed another,
-    after a restart of the switch, cannot lose a member: some would hold results that the others can no longer get. Nor can one
-    whose members combine themselves, or a host whose ranks share memory one of them. In those cases all members get a new epoch.)
+    nothing. In trees, a switch without remaining members is no longer a source either. Results that left by IP multicast come by
+    unicast until members have joined another group, whose address and key the evicted rank does not know. (An epoch that has just
+    resumed another, after a restart of the switch, cannot lose a member: some would hold results that the others can no longer
+    get. Nor can one whose members combine themselves, or a host whose ranks share memory one of them. In those cases all members
+    get a new epoch.)
 
     Raises :class:`UnknownJobError`, :class:`UnknownRankError`, :class:`RejectedError` (the last member) or
     :class:`SwitchError`; then nothing has changed.
@@ -51,8 +53,8 @@ def evict(context: ControllerContext, name: str, rank: int) -> Eviction:
         if not job.by_switch or len(job.local_ranks(rank)) > 1:
             return _anew(context, job, seat, evicted=True)
         path = _way_up(context, job, rank)
-        if _with_seat(job, replace(seat, evicted=True)).aging != job.aging:
-            # All the others had joined, so blocks now age on every switch.
+        if _with_seat(job, replace(seat, evicted=True)).aging != job.aging or any(each.multicast for each in job.epoch.seats):
+            # All the others had joined, so blocks now age on every switch; or none sends to the group any more.
             path = [*path, *(name for name in switches_of(job) if name not in path)]
         with open_clients(context, [*path, job.switch]) as clients:
             in_place = seat.evicted or _goes_on_without(job, clients[job.switch])
@@ -121,15 +123,21 @@ def _goes_on_without(job: Job, client: SwitchClient) -> bool:
 def _take_out(context: ControllerContext, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> Job:
     """Remove the member entry before blocks stop waiting for the rank, so that none of its packets come in afterwards."""
     before = job.epoch.seats[rank].evicted
-    with context.store.transaction():
-        context.store.set_evicted(job.epoch.number, rank)
+    in_group = [seat.rank for seat in job.epoch.seats if seat.multicast and not before]
+
+    def note(*, evicted: bool) -> None:
+        with context.store.transaction():
+            context.store.set_evicted(job.epoch.number, rank, evicted)
+            for each in in_group:
+                context.store.set_multicast(job.epoch.number, each, not evicted)
+
+    note(evicted=True)
     new = context.store.job(job.name)
     try:
         install(context, new, clients, path, before=job)
     except ControllerError as error:
         if not isinstance(error, RollbackError):
-            with context.store.transaction():
-                context.store.set_evicted(job.epoch.number, rank, before)
+            note(evicted=before)
         raise
     if not before:
         log.info("job %s: rank %d is evicted", job.name, rank, extra=about(job, rank=rank))

@@ -219,6 +219,7 @@ def _job(spec: JobSpec, job_id: int, parts: tuple[Part, ...], slots: int, chunks
         multicast=spec.multicast,
         algorithm=spec.algorithm,
         advice=spec.advice,
+        rates=spec.rates,
         network=spec.network,
         token=token,
     )

@@ -45,7 +45,7 @@ class Database(sqlite3.Connection):
 # The tables of the state file.
 
 
-VERSION = 7
+VERSION = 8
 """The format, kept in the file (``PRAGMA user_version``); a file of another one is refused."""
 
 TABLES = """
@@ -59,7 +59,8 @@ CREATE TABLE jobs (
     algorithm TEXT NOT NULL DEFAULT 'auto',                -- who combines (in a job without parts its members)
     network TEXT NOT NULL DEFAULT '',                      -- for which the weights of its roots were planned
     share_memory INTEGER NOT NULL DEFAULT 0, multicast INTEGER NOT NULL DEFAULT 0,
-    advice TEXT NOT NULL DEFAULT '[]'                      -- which calls may be faster without the switch
+    advice TEXT NOT NULL DEFAULT '[]',                     -- which calls may be faster without the switch
+    rates TEXT NOT NULL DEFAULT ''                         -- in words, what that follows from
 );
 CREATE TABLE parts (
     job TEXT NOT NULL REFERENCES jobs(name) ON DELETE CASCADE, place INTEGER NOT NULL,   -- 0: the first root's

@@ -181,7 +181,7 @@ class Epoch:
 
     @property
     def group(self) -> tuple[str, int]:
-        """IPv4 address and UDP port of the IP multicast group."""
+        """IPv4 address and UDP port of the IP multicast group of those that were not evicted."""
         return group_of(self._group_digest("address"))
 
     @property
@@ -190,7 +190,9 @@ class Epoch:
         return int.from_bytes(self._group_digest("key")) or 1
 
     def _group_digest(self, purpose: str) -> bytes:
-        return blake2b(f"group {purpose}".encode(), key=bytes.fromhex(self.key_seed), digest_size=8).digest()
+        # Other bits after each eviction, since the evicted know those of before.
+        text = " ".join(map(str, ("group", purpose, *self.evicted)))
+        return blake2b(text.encode(), key=bytes.fromhex(self.key_seed), digest_size=8).digest()
 
     @property
     def members(self) -> tuple[Seat, ...]:
@@ -261,6 +263,8 @@ class Job:
     """True if results leave once, by IP multicast, for members that share a switch's port and have joined the group."""
     advice: tuple[tuple[int, float], ...] = ()
     """The calls that may be faster without the switch: see :class:`netsum.descriptor.Descriptor`."""
+    rates: str = ""
+    """The rates of cables that the advice follows from, and who says so, in words; "" if they played no part."""
     network: str = field(default="", repr=False)
     """JSON of the network for which the weights of its roots were planned; "" if they were not."""
     token: str | None = field(default=None, repr=False)

@@ -40,7 +40,7 @@ from netsum_controller.state.model import (
 
 _JOB_COLUMNS = (
     "name, job_id, slots, window, chunks, members, token_sha256, state, epoch, late, block_exp_us, quorum, tenant, "
-    "roots, priority, algorithm, network, share_memory, multicast, advice"
+    "roots, priority, algorithm, network, share_memory, multicast, advice, rates"
 )
 _SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs, peer, host_id, multicast, waiting"
 _REMEMBERED_RANGES = 64
@@ -255,7 +255,7 @@ class Store:
             *(job.name, job.job_id, job.slots, job.window, job.chunks),
             *(json.dumps(job.members), job.token_sha256, job.state.value, job.epoch.number),
             *(job.late.value, job.block_exp_us, job.quorum, job.tenant, json.dumps(dict(job.roots)), job.priority),
-            *(job.algorithm, job.network, job.share_memory, job.multicast, json.dumps(job.advice)),
+            *(job.algorithm, job.network, job.share_memory, job.multicast, json.dumps(job.advice), job.rates),
         )
         self._db.execute(f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES ({', '.join('?' * len(values))})", values)
         self.set_parts(job.name, job.job_id, job.parts)

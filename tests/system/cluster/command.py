@@ -13,7 +13,7 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 
 from tests.system.cluster.network import Rates
-from tests.system.cluster.run import TRIALS, in_one_switch, time_calls, train
+from tests.system.cluster.run import TRIALS, in_one_switch, time_calls, time_ways, train
 
 ROOT: Final = Path(__file__).parents[3]
 PYTHON: Final = ROOT / ".venv-hosts" / "bin" / "python"
@@ -21,6 +21,8 @@ LARGE: Final = 16 << 20
 SMALL: Final = 4 << 10
 HOST_MBPS: Final = 1000
 AGGREGATOR_MBPS: Final = 4000
+EQUAL_RATES: Final = Rates(HOST_MBPS, HOST_MBPS)
+"""Of an aggregator whose cable is no faster than a host's."""
 RANKS_OF_ONE: Final = 4
 """Ranks of a server that needs no network."""
 
@@ -40,8 +42,8 @@ RANKS_OF_ONE: Final = 4
 def cluster_check(hosts: int, ranks: int, steps: int, only: tuple[str, ...], calls: int, python: Path) -> None:
     """Train under torchrun on servers of an ordinary network, with an aggregator, in spite of all that may happen there.
 
-    The losses must be those of an undisturbed training on a P4 switch. Then calls are timed, beside Gloo on the same network. The
-    last line is one JSON object. Needs root.
+    The losses must be those of an undisturbed training on a P4 switch. Then calls are timed, beside Gloo on the same network, and
+    as an `auto` job makes them beside a ring and the aggregator alone. The last line is one JSON object. Needs root.
     """
     end_on_signals()
     if reason := without_mininet():
@@ -64,7 +66,7 @@ def cluster_check(hosts: int, ranks: int, steps: int, only: tuple[str, ...], cal
     said["losses_equal"] = said["wrong"] == 0
     said["forged_changes"] = sum(not each["losses_equal"] for each in forged) if forged else None
     if calls:
-        said |= _timed(python, hosts, ranks, calls)
+        said |= _timed(python, hosts, ranks, calls) | _by_ways(python, hosts, ranks, calls)
     click.echo(json.dumps(said))
     if said["wrong"]:
         raise TestbedError(f"{said['wrong']} of {len(trials)} trainings have other losses than the undisturbed one")
@@ -87,3 +89,13 @@ def _timed(python: Path, hosts: int, ranks: int, calls: int) -> dict[str, Any]:
         "times_gloo_4K": last[str(SMALL)],
         "times_gloo_16M_one_server": alone[str(LARGE)],
     }
+
+
+def _by_ways(python: Path, hosts: int, ranks: int, calls: int) -> dict[str, Any]:
+    """Large calls of an ``auto`` job beside the ways that it chooses from, where the aggregator's cable is no faster than a
+    host's."""
+    found = {}
+    for each in dict.fromkeys((1, ranks)):
+        click.echo(f"{counted(hosts, 'server')} of {counted(each, 'rank')}: timing calls by ring, aggregator and both", err=True)
+        found[f"{hosts}x{each}"] = time_ways(python, hosts, each, calls, EQUAL_RATES, LARGE)
+    return {"ways": found, "times_better_of_ring_and_aggregator": min(each["times_better"] for each in found.values())}

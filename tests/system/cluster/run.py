@@ -151,12 +151,13 @@ class Site:
 
 
 @contextmanager
-def site(hosts: int, *, mtu: int = MTU, rates: Rates = NO_LIMIT, **options: Any) -> Iterator[Site]:
-    """``options`` are those of :class:`OrdinaryNetwork`. Raises :class:`TestbedError`."""
+def site(hosts: int, *, mtu: int = MTU, rates: Rates = NO_LIMIT, command: Sequence[str] = (), **options: Any) -> Iterator[Site]:
+    """``command`` has further options of `netsum aggregator`, ``options`` are those of :class:`OrdinaryNetwork`. Raises
+    :class:`TestbedError`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))
         network = stack.enter_context(OrdinaryNetwork(hosts, mtu=mtu, rates=rates, **options))
-        aggregator = AggregatorProcess(network, folder, mtu)
+        aggregator = AggregatorProcess(network, folder, mtu, *command)
         stack.callback(aggregator.stop)
         yield Site(network, aggregator, folder)
 
@@ -325,3 +326,20 @@ def time_calls(
         launch.finish()
         times: dict[str, dict[str, float]] = json.loads(file.read_text())
         return times
+
+
+def time_ways(python: Path, hosts: int, ranks: int, calls: int, rates: Rates, size: int) -> dict[str, Any]:
+    """Median seconds of an allreduce of ``size`` bytes by the job's own choice (``auto``), by a ring of the same ranks and by the
+    aggregator alone, call by call in turn in one run; which way was ``chosen``; and the ``times_better``: the faster one of ring
+    and aggregator takes so many times as long as ``auto``."""
+    command = ("--host-rate", f"{rates.hosts}M", "--aggregator-rate", f"{rates.aggregator}M")  # no veth says its own
+    with site(hosts, rates=rates, command=command) as place, ExitStack() as stack:
+        launch = Launch(place.network, place.folder, python, place.aggregator.line, ranks)
+        stack.callback(launch.stop)
+        file = place.folder / "ways"
+        launch.start("time_ways.py", file, str(calls), str(size), job="ways")
+        launch.finish()
+        found: dict[str, Any] = json.loads(file.read_text())
+    seconds = found["seconds"]
+    better = min(seconds["ring"], seconds["aggregator"])
+    return {**found, "times_better": round(better / seconds["auto"], 3)}
