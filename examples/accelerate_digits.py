@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Accelerate on scikit-learn's digits. On CPUs it opens process groups of Gloo or MPI only, but it uses one that is open already.
 
 Start it with `netsum run -n 4 examples/accelerate_digits.py`; or with torchrun, in a job of a running controller (NETSUM_JOB,

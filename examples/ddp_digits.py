@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """DistributedDataParallel on scikit-learn's digits, as one would write it for any backend; only its name is netsum.
 
 Start it with `netsum run -n 4 examples/ddp_digits.py`; or with torchrun, in a job of a running controller

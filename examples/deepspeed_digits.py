@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """DeepSpeed on scikit-learn's digits, on its accelerator "cpu": gradients and the optimizer's state are sharded over the ranks
 (ZeRO, stage 2).
 

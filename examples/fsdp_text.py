@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A small transformer that learns to continue the text of Python's own documentation, letter by letter. Weights, gradients and
 the optimizer's state are sharded over the ranks (fully_shard, "FSDP2").
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Large batches on scikit-learn's digits, of which there are few steps: DistributedDataParallel with SGD, and with LARS and LAMB,
 which scale each layer's step by the norm of its weights (You et al., 2017 and 2020), from the package pytorch-optimizer.
 

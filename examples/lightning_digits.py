@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Lightning on scikit-learn's digits: its strategy for DistributedDataParallel takes the backend's name.
 
 Start it with `netsum run -n 4 examples/lightning_digits.py`; or with torchrun, in a job of a running controller (NETSUM_JOB,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Fewer calls: four ways to train softmax regression on scikit-learn's digits, three of which talk once in EVERY steps.
 
     every step   the mean of all gradients, in each step

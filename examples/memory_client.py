@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A client of memory in the network, of the standard library alone. It has one instruction in flight at a time.
 
 Arguments: the virtual address (IP), its port, the region's key and its base, as `GET /v1/memory/regions/NAME` returns them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Softmax regression with a hidden layer on scikit-learn's digits, with the optimizer at the memory in the network: workers push
 gradients and get parameters back. Worker 0 trains the same model alone beside it, with the same optimizer in its own process
 from the gradients of all: the parameters must be the same bits.

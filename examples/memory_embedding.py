@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Matrix factorization with its 20,000 rows in a table at the memory in the network, ten times what its RAM may hold: who would
 like what, from planted tastes. Users and items are asked for as unevenly as in life, so most rows that are needed are hot.
 

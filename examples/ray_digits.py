@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ray Train on scikit-learn's digits: a worker on every node of a Ray cluster, and netsum sums their gradients.
 
 Start it on the cluster's head, with NETSUM_JOB, NETSUM_TOKEN and NETSUM_CONTROLLER set: `python examples/ray_digits.py`. The

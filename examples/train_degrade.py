@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Training that does not wait for late workers: softmax regression on scikit-learn's digits, in a job with `late: degrade`.
 
 Start it with `netsum run -n 4 --late degrade examples/train_degrade.py`; or on every worker of such a job (`netsum job

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """JAX on scikit-learn's digits, each worker with its share of every batch; gradients are summed as numpy arrays.
 
 Start it with `netsum run -n 4 examples/train_jax.py`; or on every worker of a job, with NETSUM_JOB, NETSUM_RANK, NETSUM_TOKEN and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A PyTorch training loop on scikit-learn's digits, each worker with its share of every batch.
 
 Start it with `netsum run -n 4 examples/train_torch.py`; or on every worker of a job, with NETSUM_JOB, NETSUM_RANK,

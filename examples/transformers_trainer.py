@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """transformers' Trainer: a small Llama learns to continue the text of Python's own documentation, letter by letter. Trainer runs
 on Accelerate, which uses the process group that is open already.
 

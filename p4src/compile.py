@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Compiles netsum's P4 program into ``p4src/build/netsum_p4``, and the bench's adder: ``make p4``.
 
 The results are committed, so that users and CI need no p4c. ``--check`` changes nothing: it fails when the committed

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """mkdocstrings reads docstrings by griffe: this turns each into Markdown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Writes constraints/, from which CI installs: the newest versions that pyproject.toml allows of what tests need (tests.txt), and
 what each environment of a dependency group has beside that (GROUP.txt).
 

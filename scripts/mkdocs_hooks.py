@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """mkdocs' hooks: the site is docs/, the Markdown files of the repository's root, and the generated reference."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``make pictures``: draw the pictures in docs/ from what is in the tree.
 
 * ``system.svg`` from ``system.mmd``;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Installs Python packages into a virtual environment: ``pip_install.py FOLDER PIP-ARGUMENT...``, in .venv's Python.
 
 It first forgets what an interrupted installation left, shows a line for each download, and pip's own words only if pip fails.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Fixtures of the whole suite: which parts a machine may lack, and on which switches the data plane was tested."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The number of examples a property is tried on. The profile says it (``tests/conftest.py``), and a slow property takes a
 share."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Runs the explorations that take longest, and draws new cases for every property, round after round, until the time is over
 (``make explore``). Prints each case that it finds in the form that goes into the test. ``python -m tests.exploring MINUTES
 [options of pytest]``; exit code 1 if it finds any.

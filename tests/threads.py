@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Threads of a test: the same at once, something meanwhile or all the time, and waiting for what others do."""
 
 from __future__ import annotations

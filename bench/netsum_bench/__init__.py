@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: MIT
 """Measures what netsum costs: ``netsum bench``."""

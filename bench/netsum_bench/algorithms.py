@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Times the host algorithms and the switches, and makes a table by which ``auto`` can choose.
 
 Each rank is a process, and the members talk over the loopback. The algorithms take turns call by call, so that a load on the

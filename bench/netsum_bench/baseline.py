@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The machine's limit, as a process in place of the switch: ``python -m netsum_bench.baseline END...``.
 
 It passes each host's frames on to the next host, and prints a line when it is ready. An end is an interface or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The ``netsum bench`` commands."""
 
 from __future__ import annotations

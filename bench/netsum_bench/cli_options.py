@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared by the bench's commands: options, the check for root, and the last line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The commands that time a collective: ``netsum bench allreduce`` and so on, with nccl-tests' options."""
 
 from __future__ import annotations

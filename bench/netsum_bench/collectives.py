@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The collectives that are timed: what each rank gives and must get, and how nccl-tests counts their bytes.
 
 ``size`` counts as in nccl-tests: the whole array for allreduce, broadcast, reduce and sendrecv, and the parts of all ranks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum bench compare``: an allreduce by the switch, by the host algorithms and by Gloo, on the same wires.
 
 Hosts are Mininet's, each with a network stack of its own, around one switch, on links of the same rate and delay in both

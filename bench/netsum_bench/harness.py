@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Times collectives end to end: what a bench has each rank do, what a rank measures, and the figures of all ranks together.
 
 ``algbw`` is bytes of the array per second; ``busbw`` is algbw times nccl-tests' factor of the operation, as 2 (n - 1) / n of an

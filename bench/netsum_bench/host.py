@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A host's processor time for a block: the library's with the kernel's share, and that of the kernel alone.
 
 A rank is a process on a host of its own. Some hosts send raw frames from the fabric's namespace; others are moved to a namespace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum bench links``: what each link of a testbed carries, in a file that `netsum plan` reads.
 Every host sends a TCP stream to another one, all at the same time, and every link counts the bytes of its frames. Then each sends
 to the one after that, until each has sent to every other. A link's rate is the most that it has carried in a turn: rounds of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The file of ``-J``: results as nccl-tests writes them with ``-I 1 -J FILE`` (src/util.cu there, version 3 of the file), which
 its tools/analyze_perf_json.py reads. A rank is a process on a host here; booleans are text there, and so they are here."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One rank of timed collectives, as a process: ``python -m netsum_bench.rank CALLS``.
 
 CALLS is the JSON of :class:`~netsum_bench.harness.Calls`. The variable :data:`~netsum_bench.harness.PARTIES` has the parties in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One end of a TCP stream: ``python -m netsum_bench.stream ADDRESS`` accepts a connection there.
 
 It prints a line when it listens and one when the first bytes have arrived. With the word ``send`` behind the address it connects,

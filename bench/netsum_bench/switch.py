@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum bench switch``: the cost of a contribution next to plain forwarding of the same packets, a bare adder and the machine
 itself. Each switch under test runs in a namespace of its own, with a generator beside it.
 """

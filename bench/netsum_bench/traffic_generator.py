@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Sends prebuilt frames to a switch, a window at a time, and measures how long it takes.
 
 The generator shares the machine's cores with the switch that it measures, so it is kept cheap: every sender has as many copies of

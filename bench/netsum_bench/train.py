@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum bench train``: DistributedDataParallel on netsum and on Gloo, in one run, on each switch and at each link rate."""
 
 from __future__ import annotations

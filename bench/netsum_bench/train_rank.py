@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One rank of a DistributedDataParallel that is trained on netsum and on Gloo in turns, as a process:
 ``python -m netsum_bench.train_rank STEPS WIDTH BATCH BUCKET_MIB``. Needs PyTorch. Where a Linux bridge joins the hosts, Gloo over
 it takes its turn, too.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """netsum's control plane: fills the P4 switches' tables so that jobs can sum their gradients there.
 
 Start at :class:`~netsum_controller.controller.Controller`; on the command line it is ``netsum``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The state that every operation of the controller works on: the topology, the state file and the P4 program. Finds switches
 that are down."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Everything that can go wrong in the controller, as one tree. Libraries raise; only the command line exits.
 
 ::

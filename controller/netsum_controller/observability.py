@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller's own counters and log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Push the program to a switch, and write its entries: control.py ADDRESS. See docs/switch.md."""
 
 import sys

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A switch that forwards by destination address, floods broadcasts, and counts what comes in at each port: docs/switch.md.
 
 #include <core.p4>

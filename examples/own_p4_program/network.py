@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Two hosts on a netsum-switch, at Mininet's prompt. Needs root. See docs/switch.md."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Send a frame through a switch whose ports are UDP sockets. Needs no privilege. See docs/switch.md."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """netsum: gradient sums computed inside the network.
 
     comm = netsum.join("resnet", rank=0)

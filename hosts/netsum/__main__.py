@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``python -m netsum``: the ``netsum`` command."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Trust in one certificate: a server is known by the SHA-256 digest of its certificate, whatever its name and its signer.
 
 A controller's URL may end with the digest of its certificate, ``https://10.1.0.9:8080#cert=sha256:...``. Clients then need no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The communicator: what a training loop holds."""
 
 from __future__ import annotations

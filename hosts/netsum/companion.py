@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The companion of a job by a switch: a job of the same ranks by a host algorithm, for calls that the switch alone would slow."""
 
 from __future__ import annotations

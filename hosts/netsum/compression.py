@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Sums of gradients in few bytes, on top of a communicator's own calls, for those who compare or who have narrow links.
 
 A compressor belongs to one communicator, and is called on every rank in the same order, like the communicator itself; the ranks

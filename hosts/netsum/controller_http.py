@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """HTTP to the controller and to other members."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Everything a member needs to know to take part in a job. The controller makes it, :func:`netsum.join` fetches it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Enrollment: a rank shows an aggregator's join line, and gets its job's name and token."""
 
 from __future__ import annotations

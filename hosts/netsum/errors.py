@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Everything that netsum raises.
 
 ::

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Closes what a program has not closed when its interpreter ends, while threads still run: other ranks may wait for it."""
 
 from __future__ import annotations

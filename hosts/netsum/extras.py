@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Installation of an extra by this installation's own source: from the folder, the file or the address that it came from."""
 
 from __future__ import annotations

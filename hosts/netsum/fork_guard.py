@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A communicator belongs to the process that made it.
 
 A forked child has a copy of everything, including sockets and block ids. What it sent would pass for its parent's, and what it

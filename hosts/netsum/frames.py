@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ethernet, IPv4 and UDP around a netsum packet, for transports that carry whole frames.
 
 A conversation's addresses never change, so a frame's first 42 bytes depend only on the payload's size and are made once for

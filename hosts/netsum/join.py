@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Joining a job: from the controller, or from a descriptor file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The join line of an aggregator: one URL that says where it is, how it is known, and which job to join.
 
 ::

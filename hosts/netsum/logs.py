@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Logs: Python's standard logging with structured fields, as text or as one JSON object per line.
 
 Every record of a member has the fields ``job`` and ``rank``, and ``epoch``, ``block`` and others where they apply. They are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A member's metrics for Prometheus: the extra ``metrics``.
 
     comm = netsum.join(...)

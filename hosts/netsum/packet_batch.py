@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Many packets at once, as rows of an array: no object is made for a packet until a caller reads it."""
 
 from __future__ import annotations

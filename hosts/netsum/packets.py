@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """scapy layers of netsum's packets, made from the schema; the only module of netsum that imports scapy (GPL-2.0-only).
 
 >>> from scapy.layers.inet import IP, UDP

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The report on a call: what its results lack because a rank was late."""
 
 from __future__ import annotations

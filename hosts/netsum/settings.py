@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Settings: what a job's members may change while it runs, and the environment variables of :func:`netsum.join`.
 
 :func:`netsum.join` reads these for arguments that it is not given:

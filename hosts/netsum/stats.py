@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Counters of a communicator."""
 
 from __future__ import annotations

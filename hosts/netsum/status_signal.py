@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """SIGUSR1: a rank prints the stacks of its threads and what its calls wait for, and goes on.
 
 The handler is faulthandler's, in C, and a thread prints: the main thread runs no handler of Python's while it waits in an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A member's reports about itself: each call as it ends, and the log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Numbers in sentences and in options."""
 
 from __future__ import annotations

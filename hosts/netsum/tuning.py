@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Finds the fastest settings of a job by a short measurement among its members.
 
 The number of chunks and the window are searched as Blink searches its chunk size (Wang et al.: Blink: Fast and Generic

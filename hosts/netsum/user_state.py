@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The files in which a user's results are kept: files of JSON in a folder of the user's own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The programs ``netsum``, ``netsum-switch`` and ``netsum-memory``: they start what an extra brings, or say how to get it.
 
 They are beside the package ``netsum``, not in it: that imports numpy, and Ctrl-C is one line from the first moment on.

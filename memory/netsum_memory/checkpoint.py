@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A checkpoint's file: the changed pages, and the shards' state besides their bytes, in frames of :mod:`netsum_memory.sealed`."""
 
 from __future__ import annotations

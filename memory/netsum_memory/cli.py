@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum-memory`: a memory device as a process."""
 
 from __future__ import annotations

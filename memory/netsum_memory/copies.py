@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """COPY from another shard: the destination's primary reads the source like any client, and continues when the reply arrives.
 Pure: packets and times come in, packets go out."""
 

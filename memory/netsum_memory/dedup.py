@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The replies to each client's last instructions, so that none is done twice.
 
 A client sends instruction s once all up to s - CLIENT_WINDOW are complete, so what is older than that is a late copy. Everything

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The device as a pure state machine: packets in, packets out; no socket, no clock."""
 
 from __future__ import annotations

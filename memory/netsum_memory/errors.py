@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The error that ends a device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The record of shards in a folder, in the order in which it happened."""
 
 from __future__ import annotations

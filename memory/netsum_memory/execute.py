@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Execution of instructions: pure and deterministic, so that all devices of a shard hold the same bits."""
 
 from __future__ import annotations

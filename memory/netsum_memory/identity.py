@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``device.json``: whose memory a folder has, and which files it must have."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """An append-only file of entries. Those of a batch are one frame (:mod:`netsum_memory.sealed`), which is written by one call.
 
 So a killed process leaves at most one frame unfinished: its beginning, at the file's end. Nothing that was in it was answered.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A packet of memory in the network: header, segments and the whole payload."""
 
 from __future__ import annotations

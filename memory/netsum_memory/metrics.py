@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A device's metrics for Prometheus."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One step of an optimizer on float32 arrays, pure. Element-wise operations, each rounded once, so that the bits do not depend on
 how parameters are cut into blocks nor on the processor; norms are sums of whole blocks, taken in one order."""
 

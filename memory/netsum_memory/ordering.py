@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """In what order and when a shard's instructions are done, and when their replies may leave: as the devices of its group
 agree."""
 

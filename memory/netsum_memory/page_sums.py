@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """True if a region's file is as the last checkpoint left it: a checksum of each page, and one number for all of them."""
 
 from __future__ import annotations

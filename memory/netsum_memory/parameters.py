@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Regions of kind "parameters": memory as any other, with OPTIMIZE, whose optimizers step when gradients are pushed."""
 
 from __future__ import annotations

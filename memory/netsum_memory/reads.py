@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A fast path for ordinary READs: valid ones of plain memory that passed a switch. Everything else takes the general path, to
 the same answer."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller's description of the regions whose shards it holds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Kinds of regions: what their shards do beyond reading and writing. A kind is plugged in by name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Frames with checksums, of which a device's files are made.
 
 A frame is a head and a body. The head has the body's length and CRC-32, and a CRC-32 of itself and all heads before it, which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The loop of a device's process: packets in, packets out, and now and then the controller."""
 
 from __future__ import annotations

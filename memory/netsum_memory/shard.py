@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One shard on this device: its contents, the log of what was done to them, and the replies that were given."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The shards that a device holds: taking them, changing epochs, giving them up, and restoring them after a restart."""
 
 from __future__ import annotations

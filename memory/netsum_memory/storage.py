@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The part of a device that outlives its process: a folder with a file for each region, checkpoints and a journal.
 
     lock            held by the process that uses the folder

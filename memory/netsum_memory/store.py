@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A region's bytes on this device.
 
 The whole region is mapped, and only what this device's shards touch takes up memory. In a folder, the mapping is private: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A table's rows on disk, in lmdb, each with its position in the log and a checksum.
 
 lmdb has no checksums. The file also counts how often it was synced: a checkpoint knows the count, so an older file is told from

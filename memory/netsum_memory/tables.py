@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Regions of kind "table": rows by key. LOOKUP reads them, PUSH takes gradients of them; the addresses only say which shard."""
 
 from __future__ import annotations

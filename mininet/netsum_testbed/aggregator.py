@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum aggregator``: sums for hosts on an ordinary Ethernet switch, made on a spare server.
 
 One command starts netsum-switch, with a UDP socket of this machine or an Ethernet interface as its only port, and the controller

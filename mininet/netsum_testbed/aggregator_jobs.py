@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The jobs of an aggregator, which hosts create by enrolling."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Shared by commands that check or measure for a while: options, progress, totals, Ctrl-C, the final JSON line and exit code."""
 
 from __future__ import annotations

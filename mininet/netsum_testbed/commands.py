@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The ``netsum demo`` and ``netsum testbed`` commands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum doctor``: whether this machine has what netsum needs, and what to do where it has not."""
 
 from __future__ import annotations

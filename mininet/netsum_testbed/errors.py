@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Errors of a testbed; the ``netsum`` command prints each in one line."""
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The interface of all fabrics: switches, hosts, a controller, and ways to run processes on the hosts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Fabrics without Mininet: rootless, and in a network namespace; and the choice of what fits the machine."""
 
 from __future__ import annotations

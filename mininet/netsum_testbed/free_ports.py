@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Free UDP and TCP ports of the loopback, for sockets that another process opens.
 
 They lie below the kernel's ephemeral ports, so that the kernel gives none away before it is opened. Until then a name in the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ctrl-C, SIGTERM and SIGHUP: how they end a command, and when they wait. One that was ignored when the command began (as nohup
 does with SIGHUP) stays ignored, here and in child processes."""
 

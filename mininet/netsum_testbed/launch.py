@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum run``: a program as the ranks of a job."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The ends of a fabric's links, and limits of their rates."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Wires that delay every frame: ``python -m netsum_testbed.long_wires MICROSECONDS ONE:OTHER...``, in the namespace of the
 interfaces, each pair of which becomes a wire. Needs root.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Memory devices on a fabric's hosts, and regions opened there."""
 
 from __future__ import annotations

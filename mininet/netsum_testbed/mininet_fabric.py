@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A fabric in Mininet: every host and switch has its own network namespace, the hosts with a kernel IP stack.
 
 The controller runs in this process, outside the network. It reaches the switches over unix sockets, and the hosts

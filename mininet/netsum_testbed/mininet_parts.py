@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The parts of Mininet that netsum uses: Debian's package, which only the system's Python sees. Importing this raises
 TestbedError where it is not."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A network namespace with veth pairs, and a way to work inside it from this process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Child processes that never outlive this one: stopped in order, and ended by the kernel if this process is killed."""
 
 from __future__ import annotations

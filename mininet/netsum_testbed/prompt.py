@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum testbed``: Mininet's prompt in a network with the controller up and a job ready."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The Ethernet interface from which an aggregator's switch takes raw frames, and the switch's own address there (Linux).
 
 The P4 program answers ARP for the switch's address, so the kernel must not have it: it would answer ARP, too, and refuse the UDP.

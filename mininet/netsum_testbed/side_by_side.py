@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Programs that run side by side: their lines are passed on with a tag in front, and the first that fails ends all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The switch processes: which kinds are installed, how they start, and when they are ready."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The ``netsum plan`` commands."""
 
 from __future__ import annotations

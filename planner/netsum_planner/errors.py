@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Errors of the planner; the ``netsum`` command prints each in one line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Options that the planner's commands share: the argument TOPOLOGY, and what is changed in it; and options."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Reference of the command line: a page for each program, from what the programs themselves say of their commands and options."""
 
 from __future__ import annotations

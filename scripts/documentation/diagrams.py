@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Diagrams in Mermaid, which the repository's web page draws itself, as SVG for the site: no script runs in the browser."""
 
 from __future__ import annotations

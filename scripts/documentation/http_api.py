@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Reference of the controller's HTTP endpoint: a page made of its OpenAPI document."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Links and anchors of pages that are written for the repository's web page, as the site needs them.
 
 A link that leaves docs/ is turned: to the site's own page of a file at the root, to the repository for anything else, or, where

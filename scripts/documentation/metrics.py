@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Reference of the metrics: the families that the collectors themselves yield, with their labels and help."""
 
 from __future__ import annotations

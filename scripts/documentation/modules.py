@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Reference of the public Python API: pages of directives, which mkdocstrings replaces by what the docstrings say."""
 
 from __future__ import annotations

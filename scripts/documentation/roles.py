@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Docstrings' Sphinx roles, such as ``:class:`netsum.Work```, as links of mkdocstrings."""
 
 from __future__ import annotations

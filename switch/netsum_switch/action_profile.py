@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Action profiles: actions that entries of one or several tables refer to, and groups of them from which a hash chooses."""
 
 from __future__ import annotations

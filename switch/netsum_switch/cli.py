@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum-switch`: the embedded switch as a process with simple_switch_grpc's flags."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The data-plane thread: frames from the ports through the pipeline to the ports."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Errors of a program and its tables."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """v1model's externs: counters, registers, meters, log_msg."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The log of the process, where simple_switch_grpc's flags put it and in its form."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A loaded program: its tables, counters, registers and copies, and the machine code that runs packets through it.
 
 Per frame: one call of the compiled function (`native`), which writes records of what comes out (`native.layout.Record`);

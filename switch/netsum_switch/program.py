@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """p4c's BMv2 JSON, checked and indexed: what the code generator reads. Specification: BMv2's docs/JSON_format.md."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Egress queues: packets that wait for their port, and those that start over and wait for their turn.
 
 As in simple_switch, each port has a queue for each priority, the highest is served first, a full one drops what comes, and a

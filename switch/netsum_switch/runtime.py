@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The switch as a whole: ports, data plane and P4Runtime server, started and stopped together."""
 
 from __future__ import annotations

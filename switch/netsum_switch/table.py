@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Match-action tables: their entries, and what may be written to them. `native.tables` keeps what packets look up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The JSON of older compilers in the form of today's p4c: BMv2 JSON of versions 2.0 to 2.18, and what has no version.
 
 BMv2's loader takes all of these forms. Source: src/bm_sim/P4Objects.cpp there, whose defaults are the defaults here.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Plays the switch for a host implementation, from the model, over a network that behaves badly, and says for each rule of
 PROTOCOL.md how the host keeps it. The other rank is this repository's library."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Watches what a host sends and gets, and notes which rules of PROTOCOL.md it keeps and which it breaks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Networks between a host and the switch that is played for it. What each does follows from block numbers, not from time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The jobs in which a host implementation is tested."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A host for ``protocol-conformance``: this repository's library."""
 
 from __future__ import annotations

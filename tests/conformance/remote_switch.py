@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A switch that runs elsewhere: P4Runtime at an address, and the far ends of its data ports."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What was found out about rules, as people and programs read it."""
 
 from __future__ import annotations

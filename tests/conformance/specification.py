@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The rules of PROTOCOL.md, and the scenarios, tests and mutations that they point at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Runs the tests of tests/protocol on a switch, and says for each rule of PROTOCOL.md how that went."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`make protocol-conformance HOST=...`: our library passes, hosts that break a rule fail by its number."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """PROTOCOL.md: its rules are numbered, and point at what exists; every mutation of the model is some rule's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`make protocol-conformance SWITCH=...`: the embedded switch passes, a program with one wrong entry fails."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Hosts that break one rule each, for tests of ``protocol-conformance``: ``python -m tests.conformance.wrong_host MUTATION``."""
 
 from __future__ import annotations

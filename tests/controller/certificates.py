@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Certificates for the tests: an authority's, a server's, a client's, and an outsider's, which another authority signed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller over a fake switch, in the test's own folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Several fake switches as one topology, under a controller."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A small P4Runtime server that keeps entities as protobufs, and fails where a test wants it to.
 
 It answers as simple_switch_grpc does where the controller can tell: the same codes and texts for arbitration and a

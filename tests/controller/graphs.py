@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Random topologies, for property tests."""
 
 from __future__ import annotations

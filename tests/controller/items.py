@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Items as a switch has them installed."""
 
 from __future__ import annotations

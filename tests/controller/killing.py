@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A controller whose process is killed in the middle of a command."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A real switch under the controller, and members that are made by hand: frames in, frames out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Members as the controller sees them: they join, rejoin with what they lack, and are told to wait or give up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Memory devices that are made by hand: they say what they hold, and hold what they are told. Time passes when a test says so."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Admission: a job that does not fit is refused, and the refusal says what is missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Degrade jobs on each real switch: the controller's scans close blocks that a member is late for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Properties of the allocators."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A path between a rank and its switch on which UDP is blocked: how it is recognized, and that a job goes around it."""
 
 from __future__ import annotations

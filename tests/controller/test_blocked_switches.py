@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A blocked path to one of several switches: of a tree, or of those that share the blocks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller's own certificate: made once, reused, and never replaced behind the hosts' backs."""
 
 from __future__ import annotations

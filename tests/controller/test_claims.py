@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Whatever happens to the state file, no epoch number is used twice, and a second controller is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The `netsum` command, as a person types it: what it prints, where, and the exit code."""
 
 from __future__ import annotations

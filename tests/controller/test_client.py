@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The P4Runtime client: arbitration and its quirks, errors that name the update, block records."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Links between switches that die: they are found by what does not arrive, and jobs are planned anew without them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum job diagnose`: the sources that open blocks wait for, how far they are, and the likely cause."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The commands in docs/controller.md and docs/concepts.md, which continues it, run in order, print what the pages say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Enrollment at a real endpoint: who is answered, what is refused, and hosts that join by nothing but a join line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Evicting and admitting members: what changes on the switch and in the state file, and what does not."""
 
 from __future__ import annotations

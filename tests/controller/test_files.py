@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Topology and job files: what is right is read, what is wrong is quoted with its line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Forwarding over many switches: every host is reached on a shortest path, and a flood comes to every host once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The owner and the lifetime of a group."""
 
 from __future__ import annotations

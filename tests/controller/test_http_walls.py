@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The HTTP endpoint against clients that try to exhaust it, and over TLS."""
 
 from __future__ import annotations

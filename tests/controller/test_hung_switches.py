@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A switch that hangs: no caller waits for it behind the state lock but, once, one that needs it."""
 
 from __future__ import annotations

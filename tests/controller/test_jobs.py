@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Creating and deleting jobs: idempotent, refused with a reason, rolled back when a step fails."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Writes of many updates: what fails is told one by one, and nothing is undone that was not done."""
 
 from __future__ import annotations

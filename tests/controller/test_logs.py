@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller's log: fields on its records, and JSON lines from the command line."""
 
 from __future__ import annotations

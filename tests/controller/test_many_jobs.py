@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The cost of one job does not depend on how many others the switch has: reads and writes are counted, not seconds."""
 
 from __future__ import annotations

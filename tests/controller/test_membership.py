@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Joining and leaving: when the current epoch serves, and when a new one begins."""
 
 from __future__ import annotations

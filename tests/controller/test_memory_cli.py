@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum memory`, beside a controller that serves."""
 
 from __future__ import annotations

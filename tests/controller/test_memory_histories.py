@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Whatever dies, returns, is moved and comes late: what was acknowledged is there, or no device that had it is."""
 
 from __future__ import annotations

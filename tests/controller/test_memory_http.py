@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Memory's calls of the HTTP endpoint, as clients, devices and untrusted senders make them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A device whose folder, or a controller whose state file, is an older copy: what is older is never shown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Regions: what may be asked for, where they lie, how shards are dealt out, what clients are told, and that they survive."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Regions as devices and switches come and go: who is whose primary, in which order all parts learn of it, and what is lost."""
 
 from __future__ import annotations

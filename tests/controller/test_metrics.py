@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """GET /metrics: what the controller tells Prometheus."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Jobs whose members combine themselves: created so, or moved there and back."""
 
 from __future__ import annotations

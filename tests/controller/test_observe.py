@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Views of a job, from counters and a sample of its records."""
 
 from __future__ import annotations

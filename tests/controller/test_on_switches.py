@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller and the P4 program together, on each real switch: contributions go in, results come out."""
 
 from __future__ import annotations

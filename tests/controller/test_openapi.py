@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """GET /openapi.json describes the server: every route, and what each takes and answers."""
 
 from __future__ import annotations

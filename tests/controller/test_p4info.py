@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Names and ints there and back through P4Runtime's encoding, against the program as compiled."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Diagnosis of a member whose packets, or whose results, do not come through."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Priorities between jobs: what their entries hold, and how others' entries change in place when a job comes or goes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Switches that do not answer: the others' paths go around them, and use them again when they are back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Desired state against what is read back: after a restart, after a change by hand, and when nothing is wrong."""
 
 from __future__ import annotations

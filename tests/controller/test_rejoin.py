@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rejoining after the switch has restarted: who continues where, and who cannot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Random histories of a job: members join, finish blocks, rejoin, leave and are replaced; the switch restarts, the
 controller is killed. Held: what all go on from is the lowest that any member lacks, and within what all keep."""
 

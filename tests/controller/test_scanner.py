@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The scanner: aging jobs are scanned while the controller serves, by a client that yields to every other."""
 
 from __future__ import annotations

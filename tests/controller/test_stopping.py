@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum serve` stops while requests are in flight: each has ended, or is refused, before the state file is closed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The state file: on disk before anything else, one command at a time, never read wrongly."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Hosts that reach several switches themselves, which share the blocks of their jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Tenants: whose quota a job and its groups count against, in what is stored, refused and shown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """P4Runtime over mutual TLS, end to end: a switch process of each kind, started as the topology says; and what the controller
 says of its own certificates and of the server's."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum job top``: who is a straggler, what comes for memory, what is printed, and how it ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Topologies of the usual shapes, and files with links."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Admission of jobs over trees: one that does not fit is refused, and the refusal names the switch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Jobs over trees when switches restart, go and come back, and when members are evicted."""
 
 from __future__ import annotations

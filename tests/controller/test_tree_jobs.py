@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Jobs over trees of switches: on all of their switches or on none, whatever fails, and whenever the controller is killed."""
 
 from __future__ import annotations

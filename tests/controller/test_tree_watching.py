@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Jobs over trees as they are watched: on the command line, in `top` and the metrics, and by the scanner."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Aggregation trees: in any topology, every member's block reaches one root, and every switch knows its sources."""
 
 from __future__ import annotations

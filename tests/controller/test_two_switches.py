@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Two real switches with a wire between them: plain traffic, floods, and what each port has counted."""
 
 from __future__ import annotations

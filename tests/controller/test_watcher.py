@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The watcher: a switch that restarts gets its program and its jobs back, and one that is well is left alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The live page: what it shows of the switches, what it says has happened, and how it is served."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Wrong values in every place of every kind of file: each is named with its line and its path, in our words, all at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A job on the fake switch in the state that a test wants to watch."""
 
 from __future__ import annotations

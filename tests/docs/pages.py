@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Code blocks of the documentation."""
 
 from __future__ import annotations

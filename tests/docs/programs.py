@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Programs of the documentation, run by the ranks of a job."""
 
 from __future__ import annotations

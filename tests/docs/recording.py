@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A transport that writes down what passes through it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Tables of the documentation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/change-the-program.md: the change compiles, and its test passes, in a copy of the sources."""
 
 from __future__ import annotations

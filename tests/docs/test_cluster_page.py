@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/cluster.md: its manifest for Kubernetes agrees with itself and with the command that it runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/concepts.md: the packets that it shows are those of a real call."""
 
 from __future__ import annotations

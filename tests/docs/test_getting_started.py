@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/getting-started.md: its commands, run as a person would, print what the page says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/hosts.md: its programs and docs/pytorch.md's, run by every rank of a job; its tables, compared with the code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Every link within the documentation leads somewhere, and so does every `make` target."""
 
 from __future__ import annotations

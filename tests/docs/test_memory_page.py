@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/memory.md: its programs run, on the regions that they name; its tables, compared with the code."""
 
 from __future__ import annotations

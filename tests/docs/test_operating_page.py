@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/operating.md: its tests and metrics exist, and its program survives the death of a rank."""
 
 from __future__ import annotations

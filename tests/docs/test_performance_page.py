@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/performance.md and docs/hosts.md: the algorithms that there are, and the choice among them as it was measured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/planning.md: commands and the program print what the page says, and its tables are what they find."""
 
 from __future__ import annotations

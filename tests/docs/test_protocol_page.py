@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """PROTOCOL.md: its example runs. Its rules and tables: tests/conformance/test_specification.py."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/pytorch.md: its files are valid and agree with an example. tests/docs/test_hosts_page.py runs its programs."""
 
 from __future__ import annotations

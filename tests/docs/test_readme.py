@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The README's code, run: the training loop on a fabric of two."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/switch.md: its commands and programs do what it says; its table of the contract and its flags are the code's."""
 
 from __future__ import annotations

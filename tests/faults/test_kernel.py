@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Packets lost in the kernel: between namespaces of Mininet and in one namespace, both directions, and nothing left behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Scenarios: in and out, what is refused, and that they follow from their seeds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Makes the same call on every rank at once and collects what each got: a result or what it raised."""
 
 from __future__ import annotations

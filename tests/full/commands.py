@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The end of commands: the last line as JSON, and the exit code."""
 
 from __future__ import annotations

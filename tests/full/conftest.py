@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The fabrics of the suite: the same tests run on the embedded switch and the real one, over loopback and veths."""
 
 from __future__ import annotations

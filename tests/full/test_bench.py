@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The bench measures what it claims: a few rounds on each switch, and its last line for programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The host algorithms are timed, and the table that `auto` chooses by is made of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The commands that time collectives: nccl-tests' options, its definitions and its file, and what they check."""
 
 from __future__ import annotations

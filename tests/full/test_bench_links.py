@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum bench links``: what each link of a testbed carries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The checker of `netsum verify` finds errors: a check that cannot fail proves nothing."""
 
 from __future__ import annotations

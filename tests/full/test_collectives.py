@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Every collective and operation through the whole stack, on both switches, also over a bad network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Links with short queues that mark packets: what hosts learn of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Bad input gives one clear error in time on every rank that it concerns, and changes nothing else."""
 
 from __future__ import annotations

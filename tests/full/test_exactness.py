@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Every dtype, operation and size class, bit for bit, through the whole stack."""
 
 from __future__ import annotations

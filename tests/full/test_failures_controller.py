@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller is killed and restarted: calls do not need it, and what it had begun is finished afterwards."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A link is cut and healed, and a host loses what its receive buffer cannot take."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller evicts members and admits them again while the others go on training."""
 
 from __future__ import annotations

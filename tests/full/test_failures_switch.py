@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The switch restarts: calls of a job that waits go on with the right sums; members of one that degrades all hear of it."""
 
 from __future__ import annotations

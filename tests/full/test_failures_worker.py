@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A worker's process is killed: in a job that waits the others wait for it, by name; in one that degrades they go on."""
 
 from __future__ import annotations

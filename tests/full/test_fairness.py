@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Jobs side by side: no sum is wrong beside a job that misbehaves, and a host sends no more than its rate."""
 
 from __future__ import annotations

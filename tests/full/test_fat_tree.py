@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """32 workers on a fat-tree of twenty switches, without root: two ranks on each of 16 hosts, four cores that share the blocks."""
 
 from __future__ import annotations

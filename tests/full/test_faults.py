@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A bad network and a wrong guess: the sums stay exact."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Descriptor files copied for each run: on both switches, a second run takes nothing from the first."""
 
 from __future__ import annotations

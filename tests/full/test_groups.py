@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Groups of a job's ranks: each sums for itself, all at the same time, and nothing of them is left behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Jobs whose members combine themselves, through the whole of netsum: controller, join, UDP between the members."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Jobs side by side and one after the other: none sees anything of another, and nothing is left behind."""
 
 from __future__ import annotations

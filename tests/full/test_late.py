@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Stragglers on both switches: partial results that say so, equal on all ranks, and how a rank that slept too long comes back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Programs that end without closing anything: the others finish, or learn that they wait for a rank that is gone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The live page in a browser: what it shows is what happened."""
 
 from __future__ import annotations

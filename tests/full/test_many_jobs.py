@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Many jobs on one switch: each is as exact as alone, whatever the others' members do and whichever job is deleted."""
 
 from __future__ import annotations

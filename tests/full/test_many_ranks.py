@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A job of 1,024 ranks on 64 hosts: the switch gets one contribution from each host, for 16 workers, and answers all."""
 
 from __future__ import annotations

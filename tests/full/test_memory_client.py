@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Clients of memory in the network on real switches: the kernel's UDP on Mininet hosts, and the arrays of every fabric."""
 
 from __future__ import annotations

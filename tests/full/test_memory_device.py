@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A memory device behind a switch is killed while clients use it, and goes on from its folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Regions of memory on every fabric, on both switches: what a client has been told was done is done once, whatever moves or dies
 meanwhile."""
 

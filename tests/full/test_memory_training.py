@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Training at the memory on whole networks: devices that die and regions that move in the midst of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Something on the way takes a rank's large packets, or what the switch sends it: the other ranks' errors say which. (Jobs that
 may leave their switch go around a path that takes everything: ``tests/testbed/test_blocked_paths.py``.)"""
 

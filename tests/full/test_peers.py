@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The switch dies for good: its jobs go on among their members, with the same results, and come back when there is one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Jobs of different classes on one switch: the lower gives way while the higher is busy, loses no block, and completes. How far
 it gives way is shown in simulated time (tests/hosts/test_priority_backoff.py)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A plan's roots share the blocks of a real job; a link dies in the middle of a training, and those of a new plan do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ranks of one host that sum in its memory first: the switch gets one contribution a host, and no result differs."""
 
 from __future__ import annotations

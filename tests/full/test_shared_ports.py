@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Hosts that share a port of the switch, behind an ordinary Ethernet switch or a network: sums are exact, their members are known
 by their keys whatever their addresses, and no other sender is."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Jobs over a leaf-spine: what happens to a switch or to a member of theirs, and what all ranks get all the same."""
 
 from __future__ import annotations

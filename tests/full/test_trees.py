@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Collectives over trees of switches, with losses on every wire; an error on one leaf is reported on all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Untrusted senders, each kind by name: a packet that lacks something changes no state, is counted once under the right reason,
 and is answered with no more bytes than it had.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum verify` itself: what it prints, how it ends, and that it catches a wrong sum."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Monitoring from outside while ranks make calls: metrics of controller and members, `job top` and logs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ranks that make calls in a loop while something happens to them, and the means to make it happen."""
 
 from __future__ import annotations

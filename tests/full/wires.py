@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A host's end of its wire, for tests that speak for the host by hand."""
 
 from __future__ import annotations

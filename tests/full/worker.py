@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One rank as a process of its own, to be killed: ``worker.py CONFIG``. It sums in a loop, as ``trouble.Training`` does, and says
 a line of JSON after every step."""
 

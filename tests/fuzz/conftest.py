@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Targets of the fuzzer: the pipeline in this process, the embedded switch over its ports, simple_switch_grpc."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The coverage-guided fuzzer: atheris over every target of ``tests/fuzz/targets``.
 
 ::

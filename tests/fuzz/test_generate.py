@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The generator: pure, and its predictions against another model of the switch."""
 
 from __future__ import annotations

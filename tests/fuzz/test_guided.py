@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Every target of the coverage-guided fuzzer on what is committed, on arbitrary bytes, and guided for a moment."""
 
 from __future__ import annotations

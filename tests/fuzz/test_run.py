@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Runs of the fuzzer: they find nothing on our switches, and they would find a fault."""
 
 from __future__ import annotations

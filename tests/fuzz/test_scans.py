@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The longest way of any packet through the program: a scan of every slot, half of which it closes."""
 
 from __future__ import annotations

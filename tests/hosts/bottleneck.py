@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Flows that share a link, on a clock of their own: a queue that marks from some length on and drops above another."""
 
 from __future__ import annotations

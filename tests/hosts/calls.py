@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The same call on every rank at once, and what each got."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A controller that gives canned answers."""
 
 from __future__ import annotations

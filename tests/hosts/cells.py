@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Cells of the matrix over the model of the switch in memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The combiner of a test module: the model of the switch, perhaps after the ranks of each host, or the members themselves. A
 module that holds for all imports the fixture ``combiner``."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A job by a switch, in memory, whose ranks may also sum by themselves: with a companion."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Results of a forked child of this process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One rank as a process of its own, which a test can kill: takes its descriptor and then calls from standard input, a line of
 JSON each, and answers each with one."""
 

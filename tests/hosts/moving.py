@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A job that moves from its switch to its members and back, in memory."""
 
 from __future__ import annotations

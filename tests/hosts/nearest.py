@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Correctly rounded sums of floats, by rational arithmetic."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The model of the switch as a network in memory: members' packets in, results out, in one process and without a frame."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ranks that send nothing twice, so that bytes can be counted on a busy machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A job without a switch, in memory: its members combine each other's contributions."""
 
 from __future__ import annotations

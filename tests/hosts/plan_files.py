@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Plans as files hold them: trees, summed upwards and copied downwards."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Members' transports over real sockets: what comes, and time that passes when a test says so."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The model of the switch, restarted, and a controller in memory that brings its job back: what members see of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The model of the switch in memory, as in ``network.py`` and ``restarts.py``, and hosts with several ranks, which share
 memory."""
 

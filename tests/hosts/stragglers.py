@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ranks of a job that degrades, over the model of the switch: blocks age out when a test says so."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Which algorithm: what a caller may ask for, and what the measured table answers."""
 
 from __future__ import annotations

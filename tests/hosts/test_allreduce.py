@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Calls from end to end, over the model of the switch in memory: results, the same bits on every rank. That sums of integers are
 exact is shown in ``test_collectives.py``."""
 

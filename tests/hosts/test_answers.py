@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Answers over HTTP that come byte by byte, or not whole."""
 
 from __future__ import annotations

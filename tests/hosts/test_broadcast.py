@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """broadcast: the root's array, bit for bit, on every rank."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Calls that cannot succeed: one clear error, the right one on every rank, and whether the communicator goes on."""
 
 from __future__ import annotations

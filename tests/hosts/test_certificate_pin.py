@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A controller that is known by its certificate's digest."""
 
 from __future__ import annotations

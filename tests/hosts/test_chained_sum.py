@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Floats that are added as they are, in the order of the chain."""
 
 from __future__ import annotations

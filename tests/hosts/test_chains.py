@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Sums and bytes that go from member to member by chain: exact, asked for when lost, short when they are mostly zeros."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Every collective, operation and type, over the model of the switch in memory: what each rank gets, to the bit."""
 
 from __future__ import annotations

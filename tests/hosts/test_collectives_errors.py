@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Collectives that cannot succeed: refused before anything is sent, or ended in step on every rank."""
 
 from __future__ import annotations

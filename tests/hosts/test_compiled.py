@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The conversions in machine code (the extra ``fast``) make the same bits as numpy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Fewer bytes: sums in 8 or 16 bit lanes, blocks of zeros that are not sent, and compressed sums, of which one call loses a
 bounded part and many calls together nothing."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Compressed sums where a member is evicted, is replaced by another process, or comes back: the numbers are those of the ranks
 that are there, the same on all of them, and nothing counts twice."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The congestion window: by itself, by the clock that it is given; sharing a link; and in the window of a job."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The contract of every endpoint (:class:`netsum.core.endpoint.Endpoint`), with a switch, with one after the ranks of a host, and
 without."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Windows whose switch restarts at any moment, again and again: every rank ends with the exact results, each delivered once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Enrolling by a join line: what is sent, when it is sent again, and what is refused before anything is sent. The aggregator
 here is a few canned answers; :mod:`tests.controller.test_enrollment` has a real one."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Calls after and during an eviction in place: they continue among the remaining ranks, alike on all of them."""
 
 from __future__ import annotations

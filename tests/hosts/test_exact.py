@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``exact=True``: the true sum, rounded once, whatever the values, the ranks and their order; with a switch and without."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Agreement of the workers: codes keep the order of magnitudes, bounds are tight, fingerprints are compared by a maximum."""
 
 from __future__ import annotations

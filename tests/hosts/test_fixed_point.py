@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The arithmetic, checked with integers and fractions: exact where it claims to be, within the bound elsewhere."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A forked child holds its parent's communicator: it may use nothing of it, and disturbs no rank. (DataLoader workers fork.)"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Seals: an attacker who hears every byte and sends anything, on its own or others' connections, cannot pass for a member."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A call that is sent at once and that one rank gives up, over the model of the switch."""
 
 from __future__ import annotations

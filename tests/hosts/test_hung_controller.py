@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A controller that hangs slows no call, however many ranks there are; in simulated time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Several ranks on a host, over the model of the switch: the same bits, and what the others are told when one fails."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The contribution that a leader makes of those of its host's ranks is what the model of the switch makes of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A leader and another rank of its host, as state machines: what the switch reports to the leader reaches both."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The ranks of a host find each other in whatever order they come, trust their own user alone, and leave nothing behind."""
 
 from __future__ import annotations

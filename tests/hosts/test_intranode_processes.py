@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ranks of a host as processes of their own, over kernel UDP to the model of the switch: the same bits as in one process, and
 what the others say of one that is killed."""
 

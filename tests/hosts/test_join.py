@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Joining: what the controller may answer, descriptor files, the environment. The controller here is a few canned answers."""
 
 from __future__ import annotations

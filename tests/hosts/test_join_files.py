@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Descriptors that the caller brings: contradictions are reported, and of the processes with one file one run gets results."""
 
 from __future__ import annotations

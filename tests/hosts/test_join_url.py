@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Join lines: parsed, formatted, and refused with the part that is wrong."""
 
 from __future__ import annotations

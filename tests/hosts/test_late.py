@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A rank is late in a job that degrades: what it and the others get, under each policy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A rank was away for so long that results are gone: it is told, and by which error.
 
 If it has not heard how a call opened it knows neither the call nor its length: it adds nothing to it, nor to any later one.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ranks that leave: the others have what they need from them, and a call that waits for one of them ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The speed of a host's cable, as its interface says it: what is believed, and what is not."""
 
 from __future__ import annotations

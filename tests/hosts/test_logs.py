@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Logs: fields on records, one JSON object per line, and what a member logs."""
 
 from __future__ import annotations

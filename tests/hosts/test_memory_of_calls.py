@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The memory that a call needs beside the caller's arrays does not grow with them, where it writes into ``out``."""
 
 from __future__ import annotations

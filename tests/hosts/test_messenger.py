@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Messages between members over connections that break, and frames that are lost, doubled and reordered; time is simulated."""
 
 from __future__ import annotations

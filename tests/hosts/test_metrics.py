@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A member's metrics as Prometheus sees them."""
 
 from __future__ import annotations

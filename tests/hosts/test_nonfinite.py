@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """nonfinite="propagate": a NaN or an infinity becomes what IEEE arithmetic gives, and nothing else changes."""
 
 from __future__ import annotations

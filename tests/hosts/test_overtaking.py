@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Which packets count as lost because later ones have arrived."""
 
 from __future__ import annotations

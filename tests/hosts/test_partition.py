@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Layouts: every element is in exactly one block, and no block has elements for two ranks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The window of a job without a switch: the switch's rules, what a member is told when others do not come, and how it leaves."""
 
 from __future__ import annotations

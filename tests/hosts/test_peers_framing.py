@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Frames as bytes: whatever is damaged is found as soon as the frame that it is in is there, and half a frame has a deadline."""
 
 from __future__ import annotations

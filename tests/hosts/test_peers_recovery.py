@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A job whose switch dies goes on among its members, in the middle of calls, and back to a switch; with the same bits."""
 
 from __future__ import annotations

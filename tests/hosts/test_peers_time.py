@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The members' connections in simulated time: what is damaged breaks them at once, and what stalls has a deadline."""
 
 from __future__ import annotations

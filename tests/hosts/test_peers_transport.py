@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The members' connections: who is heard, who is not, and what happens when they break."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Plans from files, as algorithms of the members."""
 
 from __future__ import annotations

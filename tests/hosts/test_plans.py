@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The host algorithms' plans, carried out on a simulated network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``scale="predicted"``: no round trip while values change slowly, and results are never coarser than documented."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Giving way to a job of a higher priority: the rule by itself, with a clock of the test's, and in the window."""
 
 from __future__ import annotations

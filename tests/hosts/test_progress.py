@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The engine under pressure: several threads, calls in flight, abrupt ends, and what a member tells the others."""
 
 from __future__ import annotations

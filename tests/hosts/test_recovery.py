@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A member that is refused: it asks the controller, and continues, waits, or ends with the controller's words."""
 
 from __future__ import annotations

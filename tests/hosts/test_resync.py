@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Coming back into step: ranks join again together, and take over the state of the one that is furthest."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The rings along which chains go: over direct links, each as often as any other."""
 
 from __future__ import annotations

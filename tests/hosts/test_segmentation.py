@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Many datagrams at a time through the kernel: what arrives is what was sent, however the kernel groups it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Large calls that go by the switch, by a ring of the ranks, or by both at once: the same bits, and the same errors."""
 
 from __future__ import annotations

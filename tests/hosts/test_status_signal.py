@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """SIGUSR1 in a rank: the stacks of its threads, what its calls wait for, and it goes on."""
 
 from __future__ import annotations

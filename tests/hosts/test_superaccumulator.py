@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Sums through lanes that are wide enough for the whole range of a type are the true ones, rounded once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The window as a pure state machine, against the model of the switch, over a network in virtual time: what it sends, and when.
 That sums are exact whatever the network does is shown in ``tests/model/test_window.py``."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """An endpoint takes a batch of packets as it takes them one by one: two endpoints get the same blocks and the same packets, one
 of them in batches, and end up in the same state."""
 

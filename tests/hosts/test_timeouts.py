@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """CallTimeoutError says how far the call came and, if known, which ranks it waits for; a hung controller changes nothing."""
 
 from __future__ import annotations

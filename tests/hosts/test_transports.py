@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The contract of every transport (netsum/transports/base.py), and what is particular to each."""
 
 from __future__ import annotations

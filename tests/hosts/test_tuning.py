@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A job is tuned by its members: what a search finds, and that all ranks come to the same settings and keep them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Packets of untrusted senders at a member's sockets cost the member no more than looking at them."""
 
 from __future__ import annotations

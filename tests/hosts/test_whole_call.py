@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Large calls of ranks on one host: the bits of the call by blocks, and what becomes of a call that goes wrong in the middle."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The window rule by itself: whatever comes back, in whatever order and however often, block b leaves only when every
 result up to b - W is held; and the clock alone never breaks it."""
 

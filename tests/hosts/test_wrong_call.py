@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One rank's call is wrong while the others send theirs at once: they are told, and the next call is as any other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Self-signed certificates for servers of tests."""
 
 from __future__ import annotations

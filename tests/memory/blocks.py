@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Workers that push gradients of a small model at blocks in this process, in an order from a seed."""
 
 from __future__ import annotations

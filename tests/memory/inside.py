@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A device and its clients in this process, over packets that may be lost, doubled and reordered from a seed."""
 
 from __future__ import annotations

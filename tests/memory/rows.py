@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A table as a dictionary."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Tables from Python: the rows that a dictionary would have, over bad links, and with a device that is killed."""
 
 from __future__ import annotations

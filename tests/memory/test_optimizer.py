@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A block takes pushes: whose gradients make a step, in which order they are summed, who waits, and what outlives a restart."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The optimizers at the memory against torch's, and against pytorch-optimizer's LARS and LAMB."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Workers that train with the optimizer at a device in this process: the same bits as in one process, over bad links too."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Parameters that a device sends once, to all workers: the same bits as from replies to each, and so many fewer bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Steps in any order of arrival, while workers die at any instant and come back: no client waits for ever, all blocks make all
 steps, and all blocks of a layer with the same norms."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rows of a table against a dictionary: whatever is evicted, admitted, replayed or copied, no update is lost or done twice."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A table's optimizers against torch's."""
 
 from __future__ import annotations

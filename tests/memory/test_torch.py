@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """torch's modules with parameters and rows at the memory: the same curve as with torch's own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Which packets come as far as a slot: what makes sense at all, and who may speak for whom (``p4src/control/check.p4`` and
 ``member.p4``)."""
 

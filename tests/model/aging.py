@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The time at which a block need not wait any longer, and the members that the switch takes for late: the rules of degrade jobs
 and of eviction, as in ``p4src/state.p4`` and in ``p4src/control/aging_scan.p4``.
 

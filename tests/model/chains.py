@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The rules of chains (netsum.peers.chains), and every behavior of small ones.
 
 The network is the set of all packets that were ever sent: any of them may be delivered at any time, any number of times, or

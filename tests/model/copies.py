@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The COPY blocks that are explored, in stars and trees, and their rules switched off."""
 
 from __future__ import annotations

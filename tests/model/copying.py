@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """COPY blocks: their one payload goes on as soon as it comes, ahead of the result, as in
 ``p4src/control/deliver.p4``. Rules: PROTOCOL.md, S38 to S44."""
 

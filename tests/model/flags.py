@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The switch's rules that can be switched off: a checker that finds nothing then would prove nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The trees that are explored, and the rules of trees switched off."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Integer arithmetic of a chunk, written for clearness: a lane is a Python int, no bit tricks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A client's window and a device's record of what it has done, as rules small enough to be explored.
 
 A client sends instruction s once all up to s - W are complete, and repeats it until it has a reply, or gives it up. A device does

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rules switched off one by one to see the explorer object."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Packets that leave the switch: results, answers, and a leaf's partial on its way up."""
 
 from __future__ import annotations

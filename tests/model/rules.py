@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The switch's rules as a pure model: what a block record does when a contribution comes.
 
 It decides in the same order as ``p4src/control/`` (check, job, member, block, aggregate, deliver, reply), on Python ints, with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Invariants of every state that the explorer reaches."""
 
 from __future__ import annotations

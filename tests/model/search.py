@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Visits every state that follows from a first one."""
 
 from __future__ import annotations

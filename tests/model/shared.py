@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Replies to all workers at once, of a block of parameters (docs/memory.md), and every behavior of small trainings.
 
 Workers push gradients, an instruction for each step, at one block. Its log makes the steps: what is in it, and committed,

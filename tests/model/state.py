@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """State of the model's switch: packets in and out, jobs, block records and the progress of a job whose blocks age out.
 
 Fields are those of ``netsum.wire.schema``; there is no clock: what is old enough is for the caller to say.

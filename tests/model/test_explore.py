@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Every behavior of small configurations, and the proof that the explorer can fail: a rule off, a violation found."""
 
 from __future__ import annotations

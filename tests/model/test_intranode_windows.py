@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ranks of one host that sum in shared memory first, held to the model: real windows over real shared memory, the model's switch,
 and a network that loses, duplicates, delays and reorders. Every result is that of the same job with a source for each rank."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The host library's window in a job that degrades: ranks sleep, packets are lost, and every rank that holds a result of a block
 holds the same one, and one that says truly what is in it."""
 

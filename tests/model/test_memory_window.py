@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Instructions of memory are done exactly once: the rules explored, switched off one by one, and compared with the code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rules that spare waiting: without them the explorer finds no violation, so what they are for is shown here."""
 
 from __future__ import annotations

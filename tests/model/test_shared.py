@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Every behavior of small trainings whose replies go to all at once, and each rule off: it is seen."""
 
 from __future__ import annotations

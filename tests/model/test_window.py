@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The host library's window held to the model: real windows talk to the model's switch over a network that loses,
 duplicates, delays and reorders, on a clock of its own; every result is the exact one and every rank comes to the end."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Trees of switches as nested tuples: ranks are hosts, tuples are switches. ``(0, 1, 2)`` is a star, ``((0, 1), (2, 3))`` a
 root with two leaves. Several roots over the same leaves share the blocks, by stripes."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rules of a leaf of a tree beyond those of every switch, as in ``p4src/control/parent.p4`` and ``uplink.p4``: its complete
 blocks are SENT, and what its parent says of them is stored and passed on. Rules: PROTOCOL.md, S52 to S67."""
 

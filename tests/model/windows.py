@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Real windows of the host library on the model's switch, over a network that loses, duplicates, delays and reorders, on a clock
 of its own. In a job that degrades, ranks may sleep, and a controller may scan. Ranks of one host share memory, and it takes time
 until one notices what another has written there."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The planner's commands, run in this process, and the file that they read."""
 
 from __future__ import annotations

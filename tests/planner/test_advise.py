@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum advise`: forecasts follow from what was measured, and the shipped measurement bears them out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The parts of `make simulate-check` and `make predict-check` that need no network."""
 
 from __future__ import annotations

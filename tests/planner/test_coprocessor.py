@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum advise --aggregator-rate`: when an aggregator beside an Ethernet switch pays."""
 
 from __future__ import annotations

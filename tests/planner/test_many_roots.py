@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Trees from several roots at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The optimum: the figures of ForestColl's public code, all cuts of small networks, and linear programs."""
 
 from __future__ import annotations

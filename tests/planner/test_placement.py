@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Placement of trainings: steps, hosts, takeovers, and `netsum plan place`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Requests for placement: scopes, jobs and their sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Contention of algorithms, and orders of ranks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Plans for what is left of a network."""
 
 from __future__ import annotations

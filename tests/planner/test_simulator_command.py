@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum simulate`: its JSON, scenarios, plans, traces and pictures, and what it says about bad input."""
 
 from __future__ import annotations

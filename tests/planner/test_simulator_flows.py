@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Flows: shares and times that are known by hand, and what netsum's own plans send."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Packets: netsum's own window over simulated switches; against flows, and what loss, queues, marks and slow switches do."""
 
 from __future__ import annotations

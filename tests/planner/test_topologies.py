@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Topologies: builders, subsets, and the files of others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Predicted steps: by hand, from torch, and what `netsum predict` says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Trees that reach the optimum, and their schedules."""
 
 from __future__ import annotations

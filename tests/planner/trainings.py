@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Trainings that want hosts, for tests of placement."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The program on its targets: the pipeline alone, the embedded switch and simple_switch_grpc over their
 wires."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Model of the switch's treatment of a frame, byte for byte: L2 forwarding, ARP, and :class:`SwitchModel` in between."""
 
 from __future__ import annotations

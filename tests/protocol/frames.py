@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Frames for the tests, byte by byte from the standards; nothing here comes from the code under test but the header codec.
 
 A :class:`Datagram` is right by default; tests make it wrong field by field.

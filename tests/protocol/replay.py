@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Plays a sequence of frames on the model and on a target and compares everything that can be seen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The switch on which the scenarios run: four ports, its jobs, and every entry that a controller would install for them. It is
 a star for three jobs, the root of a tree for one, and a leaf with two parents for another.
 

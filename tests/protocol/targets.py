@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The program on a switch: in this process without gRPC, or on either switch over its wires and P4Runtime."""
 
 from __future__ import annotations

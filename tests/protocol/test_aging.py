@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Blocks that do not wait, on the model and on the program: closed by scans, by members that ask again, without stragglers and
 without the evicted. No test waits: ``block_exp`` is one microsecond or an hour."""
 

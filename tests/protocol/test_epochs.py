@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Epochs and jobs come and go over the same slots: an old value never shows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Traffic that is not netsum's: ARP for the aggregator is answered, everything else passes unchanged if it comes from where
 it says."""
 

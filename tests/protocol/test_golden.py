@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Golden packets: conversations with a switch, byte by byte, for whoever implements the protocol. The codec, the model and the
 program on every switch agree with them.
 

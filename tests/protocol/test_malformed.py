@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Malformed input: dropped, counted once under the right name, no state changed; the block then completes exactly."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The switch as memory's MMU: instructions for the virtual address go to the devices of their shard, replies come from it, and
 no other host speaks for either."""
 

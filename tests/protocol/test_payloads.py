@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The arithmetic of the program against Python ints: every operation, lane width and payload size."""
 
 from __future__ import annotations

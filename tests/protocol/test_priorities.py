@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """give_way: on results of a lower class, while blocks of a higher one get complete; on every target."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Random traffic, right, late and wrong, on the model and on the program: every reply byte for byte, then records and
 counters."""
 

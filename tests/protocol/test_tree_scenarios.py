@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The explored trees on the program: one switch of a tree, its root or a leaf, is the program, the others are models; every
 hop loses, duplicates and reorders from a seed. Every reply is compared with the model's, every result with the exact one."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Sequences of frames from a seed: members' traffic with all its accidents, garbage and other people's frames."""
 
 from __future__ import annotations

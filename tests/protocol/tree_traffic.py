@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The same for a root with switches below it and for a leaf: also what parents send down, right, late and wrong."""
 
 from __future__ import annotations

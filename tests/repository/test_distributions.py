@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What would be published: it is built as a release is, passes twine's checks, and each extra brings what its part needs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The same commit gives the same verdict; what `make explore` finds by other draws, it prints as it goes into the test."""
 
 from __future__ import annotations

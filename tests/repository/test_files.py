@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """No file is stale, and none belongs to one machine only."""
 
 from __future__ import annotations
@@ -41,6 +42,14 @@ def test_no_file_names_a_home_directory() -> None:
             if HOME.search(line) and path != Path(__file__):
                 found.append(f"{name_of(path)}:{number}")
     assert not found
+
+
+def test_source_files_name_their_license() -> None:
+    generated = ROOT / "p4src" / "build" / "netsum_p4runtime"
+    sources = [path for path in files() if path.suffix == ".py" and generated not in path.parents and path.stat().st_size]
+    assert sources
+    lacking = [name_of(path) for path in sources if "SPDX-License-Identifier: MIT" not in path.read_text("utf-8")[:200]]
+    assert not lacking
 
 
 def test_the_usual_files_are_there() -> None:

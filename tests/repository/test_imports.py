@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Importing netsum pulls in numpy and nothing else. (import-linter holds the layers: pyproject.toml.)"""
 
 from __future__ import annotations

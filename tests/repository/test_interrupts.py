@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ctrl-C at any moment of a command: one line, exit code 130."""
 
 from __future__ import annotations

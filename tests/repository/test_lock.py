@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """constraints/: exact versions from which CI installs, that any index can serve."""
 
 from __future__ import annotations

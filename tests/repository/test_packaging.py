@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Packaging: the distribution holds what it should, and its programs say what they lack."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``make setup``: heals what an interrupted run left, says how much comes, and installs no more than the commands need."""
 
 from __future__ import annotations

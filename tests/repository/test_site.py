@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The site that `make docs` builds: its generated reference is whole, and its pages are those of docs/."""
 
 from __future__ import annotations

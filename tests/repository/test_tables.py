@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Tables on a terminal of 80 columns: columns go, and words stay whole."""
 
 from __future__ import annotations

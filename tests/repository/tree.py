@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The repository's own files, as the tests of this folder read them."""
 
 from __future__ import annotations

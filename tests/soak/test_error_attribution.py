@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ranks that an error may name, and what it may say: every kind of false attribution is detected, and a true one accepted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The soak's pure parts: rounds follow from seeds, partial sums tell who is in them, and the judge sees what is wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Short soaks on both switches: the chosen faults really happen, and everything comes out right."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """System tests: netsum on a fabric, under random calls, faults and packets. They need a checkout; no wheel carries them."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``python -m tests.system``: the ``netsum`` command, plus a command for each system test."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The ``netsum`` command, plus a command for each system test."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rounds until the time is up, as soak and memory-check make them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Fixtures of the testbed's tests: the switches, and commands that must leave nothing behind."""
 
 from __future__ import annotations

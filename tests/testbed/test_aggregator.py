@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum aggregator`: hosts come by its line, jobs are made by joining, and a restart in the middle of a call changes no sum."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum aggregator --interface`: the switch takes raw frames of an Ethernet interface, at an address that the kernel does not
 have. Hosts are on a Linux bridge, and behind a router with NAT."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum aggregator --multicast` on a Linux bridge: a result leaves the aggregator once for all hosts that have joined."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum aggregator --stripes N`: several switch processes share the blocks of every job."""
 
 from __future__ import annotations

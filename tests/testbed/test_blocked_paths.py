@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """UDP between ranks and their aggregator is blocked in the middle of a training: it goes on by a host algorithm, without a user's
 step, and the next run tries the aggregator again. A network that loses packets, or a late rank, is no reason."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``make cluster-check`` as a user sees it, on a smaller network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The demo as a user sees it: it trains, its replicas are equal, its last line is JSON, and it leaves nothing."""
 
 from __future__ import annotations

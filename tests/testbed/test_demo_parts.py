@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The demo's model, tally and display."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``make detection``: blocks are never closed early, on either switch; histogram and report."""
 
 from __future__ import annotations

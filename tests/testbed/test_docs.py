@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """docs/testbed.md: its program runs, its scenario is one, its formulas are the code's; what docs/concepts.md quotes is there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum doctor`` on machines that lack something, and a simple_switch_grpc that is there and does not start."""
 
 from __future__ import annotations

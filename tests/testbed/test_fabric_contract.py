@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The contract of every fabric's links (:class:`netsum_testbed.fabric.Fabric`), so that no caller needs to know which one it
 has."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The fabrics used from a program: exact sums on each, and a working network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum run``: what each rank gets, and whole runs."""
 
 from __future__ import annotations

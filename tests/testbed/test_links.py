@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``make links``: the switches count what the formulas say, and never less."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A wire on which frames are in flight for so long, each way."""
 
 from __future__ import annotations

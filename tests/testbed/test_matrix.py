@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`make matrix` itself: what it covers, what it prints, how it ends, and that a wrong result does not pass."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum run --memory`: the examples that train at the memory; and files that make no sense."""
 
 from __future__ import annotations

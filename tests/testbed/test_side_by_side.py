@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Programs side by side: their lines, their failures, and what they leave behind."""
 
 from __future__ import annotations

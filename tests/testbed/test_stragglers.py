@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``make stragglers`` as a user sees it; a straggler that is asleep for longer than the switch remembers; and
 examples/train_degrade.py, in which a straggler catches up, or cannot."""
 

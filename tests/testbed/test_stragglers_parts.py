@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The parts of ``make stragglers``: when a straggler sleeps, what it does when it is late, and the report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Networks of several switches on every fabric: every host reaches every other, once, and switches come and go one by one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Programs of torch as the ranks of a job, on both switches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Process groups of threads in memory: torch's calls without torch's world, store or processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Tensors on a GPU: through pinned memory to netsum and back, in the order of their streams. Needs PyTorch and a GPU."""
 
 from __future__ import annotations

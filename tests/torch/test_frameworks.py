@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Training with frameworks, each in a program of its own. They are in another environment (scripts/environment)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Process groups one after the other, whose ranks meet in torch's store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Calls of training loops without DistributedDataParallel, and sparse gradients: the same bits everywhere. Needs PyTorch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """torchrun on several hosts, each with its own network, hostname and /etc/hosts. Needs PyTorch and root."""
 
 from __future__ import annotations

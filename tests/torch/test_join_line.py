@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """torch's process groups of hosts that have nothing but an aggregator's join line. The fabric's controller creates the job when
 the first rank enrolls. Needs PyTorch."""
 

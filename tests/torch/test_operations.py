@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Which reductions are defined for which types of torch, and what the tensors of a call must have in common: the rest is refused
 on every rank. Needs PyTorch."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The process group's calls as torch makes them, on ranks in memory. Needs PyTorch."""
 
 from __future__ import annotations

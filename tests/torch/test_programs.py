@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """torch's own programs on the backend, each rank a process. Needs PyTorch."""
 
 from __future__ import annotations

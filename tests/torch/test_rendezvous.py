@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Which node of a torchrun has which ranks, and which serves the store. Needs PyTorch."""
 
 from __future__ import annotations

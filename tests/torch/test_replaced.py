@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Scripts that name another backend of torch run on netsum with NETSUM_AS. Needs PyTorch."""
 
 from __future__ import annotations

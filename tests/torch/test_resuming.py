@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Disturbed training gives the same losses as undisturbed, bit for bit: a rank dies, the switch dies. Needs PyTorch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What the bits of a training depend on, by the hashes of its weights over fresh launches. Needs PyTorch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Tensors as arrays: which share their memory, and which are refused. Needs PyTorch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The agent as a process, and the Wireshark dissector, run by tshark: tests that use it are marked so."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Random headers, payloads and frames."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum packet`` as a person uses it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum packet`` against running switches: raw frames on an interface, what passes watched by a second agent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Packets captured on a switch's wires: codec, scapy and the Wireshark dissector see the same, field by field.
 
 On the program's pipeline alone and on both running switches.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The codec against the schema's bits, in both directions."""
 
 from __future__ import annotations

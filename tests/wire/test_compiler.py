@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The P4 compiler saw what the schema says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Packets as readable text: a change of the wire shows up as a change of these files.
 
 ``NETSUM_UPDATE_GOLDEN=1 python -m pytest tests/wire/test_golden.py`` writes them anew; read the difference, commit it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Packets of memory in the network: codec, numpy, scapy and Wireshark against the schema's bits; payloads without zeros."""
 
 from __future__ import annotations

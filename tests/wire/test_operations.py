@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """An operation is one row of the schema: its P4 and its numpy do what the oracle says, and adding a row is enough."""
 
 from __future__ import annotations

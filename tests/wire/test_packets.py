@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The scapy layers against the codec, field by field."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Captured bytes through the Wireshark dissector, the codec and the schema: the same fields."""
 
 from __future__ import annotations

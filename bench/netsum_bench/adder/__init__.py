@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The bare adder, to compare with: ``adder.p4`` says what it does, and ``make p4`` compiles it into the files beside it."""
 
 from __future__ import annotations

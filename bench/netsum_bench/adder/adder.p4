@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // What a switch can add at all, for comparison with netsum: the 16 fields of a contribution of the first host go into registers,
 // those of the others are added to them, and the packet is dropped or, if it is of the last host, sent to all with the sums.
 // There is no job, no member and no block, and nothing is checked.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The ``netsum`` command, with one file for each group of commands. Other packages add theirs through the entry-point group
 ``netsum.commands``; one that cannot be imported loses only its own commands.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum memory``: regions of memory and the devices that hold them."""
 
 from __future__ import annotations

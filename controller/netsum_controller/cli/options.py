@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Options and output that the commands share: the settings that they start from, the option --algorithm, and their output as
 tables or JSON."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Groups of commands to which other packages add theirs, through entry points."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum serve``: the HTTP endpoint that members join through."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum switch``, ``netsum reconcile`` and ``netsum shell``: the switches, their repair, and p4runtime-shell's prompt."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum job top``: a live table of how each worker of a job is doing, and of the regions of memory."""
 
 from __future__ import annotations

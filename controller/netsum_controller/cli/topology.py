@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum topology``: checks, draws and makes topology files."""
 
 from __future__ import annotations

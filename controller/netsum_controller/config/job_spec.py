@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A job as a user asks for it.
 
 ::

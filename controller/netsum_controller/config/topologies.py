@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Topologies of the usual shapes, of any size: what ``netsum topology make`` writes.
 
 Hosts are ``h1``, ``h2``... with addresses 10.0.0.1, 10.0.0.2...; switches have addresses from 10.0.0.254 down, in the order

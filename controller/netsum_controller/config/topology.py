@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The topology: the switches, the links between them, and which host is on which port.
 
 ::

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """YAML files into pydantic models, with errors that quote the line."""
 
 from __future__ import annotations

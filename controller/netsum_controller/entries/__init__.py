@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The P4 program's tables as the controller sees them: a class for each table and action, a function for each PacketOut."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Table entries of aggregation and forwarding, by stage of the P4 program."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The base of all table entries: a key, an action and parameters, all as names and ints. (Ids and byte strings exist only in
 :mod:`netsum_controller.p4runtime.p4info`.)"""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Stages ``memory``, ``device`` and ``devices``: where virtual addresses are, and who may speak for memory."""
 
 from __future__ import annotations

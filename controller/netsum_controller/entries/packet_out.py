@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """PacketOuts that the P4 program answers or acts on: epoch numbers, block records, and the aging scan."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: MIT
 """The HTTP endpoint of members and of Prometheus."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller's own certificate: self-signed, kept in a file, and known to hosts by its digest.
 
 Certificate and key are in one file, which is written whole or not at all, so that they always belong together. The library

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What a host sends to enroll, and what it gets: ``POST /v1/jobs``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The routes of the controller's HTTP endpoint. :mod:`netsum_controller.http.openapi` describes each."""
 
 from __future__ import annotations

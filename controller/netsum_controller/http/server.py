@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """An HTTP server, with TLS, that bounds what an untrusted sender can cost before its token is read.
 
 A request has one deadline, including the handshake, so a client that trickles bytes holds a thread no longer than others. When

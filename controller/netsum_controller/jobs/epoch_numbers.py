@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Epoch numbers: no two epochs on a switch may share one, so the switches themselves record which are taken.
 
 A state file may be lost, restored from an old copy, or used twice. A switch forgets its numbers only together with everything

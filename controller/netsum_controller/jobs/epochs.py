@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Epochs: each one has its own number, fresh UDP ports, and block ids that no earlier epoch has used."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Groups: jobs over some of another job's members, so that several communicators coexist, each with its own switch state.
 
 A group is a job like any other, with its own id, slots and epochs, and with its parent's token, kind, tenant, priority and

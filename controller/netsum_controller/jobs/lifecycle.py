@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Creating and deleting jobs. Both are idempotent; a failed one leaves nothing on the switches or in the store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Moving a job: from switches to its members, who then combine themselves, and back.
 
 A move is an epoch that resumes the one before, as after a restart of a switch (:mod:`netsum_controller.jobs.rejoin`): the

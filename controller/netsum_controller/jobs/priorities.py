@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Priorities between the jobs of a switch: strict between classes, none within a class.
 
 A job entry carries ``priority``, its class + 1, only while jobs of different classes are on the switch; otherwise it is 0 and the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Reconciling: loads the program where it is missing, and corrects whatever differs from the desired state."""
 
 from __future__ import annotations

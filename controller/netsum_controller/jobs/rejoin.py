@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rejoining: when a switch has lost an epoch, its members continue in an epoch that resumes it. So do the members of a job that
 moves from a switch to its members, or back.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One job on several switches: every change is made on all of them or on none."""
 
 from __future__ import annotations

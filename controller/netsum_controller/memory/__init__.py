@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: MIT
 """Memory in the network: regions, their shards, and the devices that hold them."""

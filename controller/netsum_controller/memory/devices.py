@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Memory devices' reports, and the orders that answer them: ``POST /v1/memory/devices/HOST``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The devices of a shard's next group: pure decisions, explored in ``tests/model/memory``.
 
 A group is one **epoch** of a shard: the primary, and the others. A member is *joining* until the primary waits for its

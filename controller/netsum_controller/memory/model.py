@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Regions, their shards, and the devices that hold them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A new region's address, and which devices get its shards. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Memory's part of the state file: regions, shards, devices. Changes need a transaction of the store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Recognizes a path between a rank and its switch on which nothing comes through in one direction. Pure.
 
 What the rank reports and what the switch counts are compared from look to look. Time alone proves nothing: a rank may be slow, a

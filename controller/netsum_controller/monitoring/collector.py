@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Observes what switches and jobs are doing, for metrics and `netsum job top`, from counters and a sample of block records."""
 
 from __future__ import annotations

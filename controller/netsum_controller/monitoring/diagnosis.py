@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Likely causes why a member is late or a job is stuck, from what the switch and the state file know. Pure."""
 
 from __future__ import annotations

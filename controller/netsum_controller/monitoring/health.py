@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Judges from two looks how the members of a job are doing (rates, shares of the waits, stragglers), and how regions of memory
 are. Pure."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The activity of a job: its outcome counters, and which members it waits for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Finds links between switches that carry nothing any more, and moves jobs whose trees need one.
 
 P4Runtime does not say whether a link is up, and a PacketOut cannot cross one, so it is found by what does not arrive: members

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller's metrics for Prometheus: the state of jobs and switches, and what the controller has done.
 
 Switches are read on request, but at most once in :data:`MAX_AGE` seconds, so a storm of scrapes costs them nothing.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Finds paths between ranks and their switch that UDP is blocked on, and moves jobs that wait for them to their members."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The known state of the path between a member and its switch: what arrives, and what does not. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What the watchers of a serving controller have in common: a look now and then, in a thread of their own."""
 
 from __future__ import annotations

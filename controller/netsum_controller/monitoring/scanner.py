@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Scans, which make blocks of degrade jobs age out while members are late.
 
 BMv2 has no timers, so the controller sends timer packets. While it serves, a thread for each switch sends a scan for each of its

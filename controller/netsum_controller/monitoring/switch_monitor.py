@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Watches the switches, and restores those that have restarted."""
 
 from __future__ import annotations

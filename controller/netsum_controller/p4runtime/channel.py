@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """gRPC channels to P4Runtime servers, and the one query that needs no arbitration: which program runs."""
 
 from __future__ import annotations

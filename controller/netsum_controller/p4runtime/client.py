@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A P4Runtime client for one switch: pipeline, batched writes, reads, counters, block records.
 
 Callers pass and get names and ints (:mod:`netsum_controller.entries`). It uses only what simple_switch_grpc serves: no registers

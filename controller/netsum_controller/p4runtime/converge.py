@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Plans the steps from what is on a switch to what should be there, and carries them out; if one fails, the others are undone."""
 
 from __future__ import annotations

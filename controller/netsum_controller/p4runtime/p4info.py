@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Translates names to ids and ints to P4Runtime's canonical byte strings (big-endian, shortest, at least one byte). Only this
 file knows P4Runtime's encoding of the program."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The P4Runtime stream: arbitration, and packets out and in."""
 
 from __future__ import annotations

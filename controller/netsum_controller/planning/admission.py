@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Decides whether a job fits, given the topology and what the other jobs have. A refusal says what is missing. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Allocates job ids, slots, UDP ports and block ids: pure functions of what is already taken."""
 
 from __future__ import annotations

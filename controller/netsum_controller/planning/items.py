@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The entries of a switch without any job: its address, those of the others, and plain L2 forwarding, on shortest paths to
 every host and switch, with floods along one tree. Pure."""
 

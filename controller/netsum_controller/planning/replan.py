@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The planner of new trees for when a part of a job's network dies. It is another package, which the controller must not
 import: it plugs in as an entry point."""
 

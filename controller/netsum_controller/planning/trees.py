@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Aggregation trees: which switches sum a job's blocks, and who sends to whom. Pure.
 
 A job has one tree for each *stripe* (a block's stripe is its id modulo their number). Its hosts' switches are the leaves, a root

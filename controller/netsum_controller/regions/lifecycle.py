@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Creating, moving and deleting regions, and what a client needs to know of one. A command writes the desired state into the
 state file; ``netsum serve`` carries it out."""
 

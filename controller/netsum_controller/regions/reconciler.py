@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Keeps shards on living devices: notes which have died, returned or caught up, and carries out the next step of each shard.
 
 Every step is an epoch, and its order is fixed: the state file has it, then all switches, and only then do devices learn of it. A

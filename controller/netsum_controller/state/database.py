@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A connection to an SQLite file, whose errors are one clear sentence."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The lock of the state file, between threads and between processes: one command at a time, in the order in which they came."""
 
 from __future__ import annotations

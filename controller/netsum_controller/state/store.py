@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller's state in SQLite: jobs, epochs, ranges of block ids, ports, tokens, and who has joined.
 
 The file is the desired state. Every change is one transaction, written before the switch is touched, so the controller may be

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: MIT
 """A live page of the topology, the jobs and what happens to them."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The live page's own files, which hold nothing that is secret."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The state that the live page shows of one moment, as JSON: the topology with its loads, the jobs, the switches. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum packet``: send one chunk made by hand, watch an interface, read a capture. Only this file imports click and rich."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One chunk made by hand: any header field may be set, even to values that no host would send."""
 
 from __future__ import annotations

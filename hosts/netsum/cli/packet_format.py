@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Describes packets in words: one row of text for each, for tables and for lines."""
 
 from __future__ import annotations

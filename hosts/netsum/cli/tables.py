@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Tables for people, as wide as the terminal: cells break between words; then columns go; no word is cut."""
 
 from __future__ import annotations

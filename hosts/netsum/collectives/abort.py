@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Calls that end with an error on every rank, and how the ranks learn of it.
 
 A rank that cannot make a call says ABORT in its blocks, and the switch passes that on in their results. It need not know what

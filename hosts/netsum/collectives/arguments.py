@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The arguments that all collectives share: arrays, ``out``, roots, and numbers of rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A call: as a method of the communicator prepares it (:class:`Call`), and as it runs (:class:`Context`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Which call a rank makes: its fingerprint, in the first block of the call or in every block's header.
 
 The first block of a call that opens with an agreement is one chunk of an in-network MAX over 16-bit lanes, on every rank:

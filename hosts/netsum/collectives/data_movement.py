@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The exchanges that a communicator offers: broadcast, all_gather, gather, scatter, all_to_all, and barrier.
 
 All of them move bytes from one rank to another, or to everyone. The source contributes its bytes, the others contribute nothing;

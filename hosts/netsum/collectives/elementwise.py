@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Operations that no switch computes: the ranks gather the values and each computes the result."""
 
 from __future__ import annotations

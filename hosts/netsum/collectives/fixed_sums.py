@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Sums of fixed-point and integer values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The memory of a communicator between calls of the same kind: predicted exponents, and gradients that came too late."""
 
 from __future__ import annotations

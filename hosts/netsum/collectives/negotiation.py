@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The beginning of a collective: the ranks agree that they make the same call, and on how large its values are, by an in-network
 MAX. Codes that do not fit the first block follow in blocks of their own."""
 

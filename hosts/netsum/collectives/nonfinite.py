@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Values that are not finite: they travel beside the sum as masks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A sum or mean of float32 that fits into one block, at the exponent predicted from the last call of the same kind.
 
 On the wire it is what :mod:`netsum.collectives.predicted_sum` would send. But in a small call most of the time would go into

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Members that got their descriptors as files first find out whether they all belong to the same run.
 
 The files of an earlier run name the same epoch and the same blocks, whose results may still be in the switch's slots, and a file

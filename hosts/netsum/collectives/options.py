@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Options of a reduction: the options that a caller may ask for, and with which types."""
 
 from __future__ import annotations

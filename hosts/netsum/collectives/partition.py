@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Cuts an array into blocks, and puts it together again.
 
 A call has *segments*, each for one rank or for everyone; no block holds elements of two. In lanes, the last block of a segment is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Sends the blocks of a call and collects their results, a group of blocks at a time, as fast as the window takes them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Sums and means of floats at exponents that are predicted from the last call of the same kind.
 
 The data goes out at once, without an opening. Blocks that did not fit their exponents on some rank, or were far below them on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The reductions that a communicator offers: allreduce, reduce and reduce_scatter.
 
 In all of them every rank contributes an array, the switch combines the arrays block by block, and a layout says who gets which

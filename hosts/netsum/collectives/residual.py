@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The part that rounding keeps out of a sum: the residual of each element, which the caller adds to its next contribution
 (error feedback; Seide et al., Interspeech 2014)."""
 

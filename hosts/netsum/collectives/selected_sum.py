@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A reduction that the switch makes, or the ranks themselves, or both at once, each a part of the blocks.
 
 It begins at the switch, where the ranks compare what they call and agree on the way, so that errors of one rank reach the others

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Selects for each size of call whether the switch sums it, the hosts do, or both share its blocks.
 
 The advice of the planner says which ways are worth a trial, and at which share. Its model is of cables; so each way is tried with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Large calls of ranks that share memory: each puts its lanes there, and computes an equal part of the result for all.
 
 The array is cut into *pieces*. In step t each rank writes its lanes of piece t, and then combines the lanes of all ranks in its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The congestion window and the pace of blocks, where links are congested. Pure: the clock is passed in.
 
 Links with ECN mark packets when their queues grow (RFC 3168), and the switch passes a contribution's mark on to the block's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The interface of an endpoint: one member's half of the protocol, whether a switch or the members combine. A pure state
 machine: it has no thread, and the clock is passed in.
 

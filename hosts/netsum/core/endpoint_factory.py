@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Endpoints: the switch or the members themselves combine, the switch perhaps after the ranks of each host. Opens what a
 descriptor names, and moves from one to the other."""
 

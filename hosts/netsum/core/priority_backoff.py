@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Giving way to jobs of a higher priority at the switch. Pure: the clock is passed in.
 
 While a job of a higher priority is busy, the switch says so on results (``backoff``). A member that receives it keeps at most one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The calls of a member in order, and the loop that drives them: it sends, receives, and ends them.
 
 A call is a generator (:data:`Flow`). It submits blocks to the session and yields the condition that it waits for; the engine

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Retransmission of blocks: the RTT (RFC 6298), loss detection by order (RACK, RFC 8985), and the timer."""
 
 from __future__ import annotations

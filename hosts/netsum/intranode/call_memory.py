@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Memory in which the ranks of a host combine a whole array without the leader: room for the lanes of each, and for the result.
 
 It is a memfd, like that of the :mod:`segment <netsum.intranode.segment>`. The leader makes it where all ranks of the job are on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One contribution of several: what the switch would make of the contributions of a host's ranks to a block
 (PROTOCOL.md, S20 to S26). Pure."""
 

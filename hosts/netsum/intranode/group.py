@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The processes of a host's ranks connect to each other, and share memory.
 
 Each rank has a datagram socket in the abstract namespace, whose name only members of the job can make. A rank sends the leader

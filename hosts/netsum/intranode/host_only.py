@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """In the place of the window to the switch, where all ranks of a job are on one host: what they contribute, combined, is the
 result.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The identity of a host: ranks that report the same one can share memory."""
 
 from __future__ import annotations

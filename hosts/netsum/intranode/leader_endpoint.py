@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The endpoint of the rank that contributes for all ranks of its host.
 
 It has two windows. Its own is that of every rank (:class:`~netsum.intranode.member_endpoint.LocalEndpoint`). When all ranks have

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The endpoint of a rank for which another rank of its host contributes: a switch's, over shared memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The memory that the ranks of a host share: rings of packets, and the state of each rank.
 
 It is a memfd: it has no name, so nothing is left when a process is killed, and the size of /dev/shm, which containers limit, does

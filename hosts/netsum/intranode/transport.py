@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Transports of ranks that share memory: around the link of the rank that contributes for all, and in its place on the others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Memory in the network: arrays on memory devices behind the switch, read and written by UDP packets (docs/memory.md).
 
 counters = netsum.memory.open("counters", controller="http://127.0.0.1:8080")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A region of memory in the network as an array."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The layout of a model in a region of kind "parameters": each layer begins with a block, and a block is what one instruction is
 about. Pure."""
 

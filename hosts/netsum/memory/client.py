@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The client of memory devices."""
 
 from __future__ import annotations

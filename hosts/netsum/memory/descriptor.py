@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Everything a client needs to know to use a region. The controller makes it, :func:`netsum.memory.open` fetches it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rows by key, in a region of kind "table": batched lookups, and pushes of sparse gradients (docs/memory.md)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A client's half of the protocol: which instruction may be sent, which is repeated, what a reply means. Pure: it has no socket,
 and the clock is passed in.
 

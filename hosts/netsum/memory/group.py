@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Memory that the ranks of a job share."""
 
 from __future__ import annotations

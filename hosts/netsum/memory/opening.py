@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Opening a region: from the controller, or from a descriptor."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A model whose optimizer is at the memory: workers push gradients and get parameters back (docs/memory.md)."""
 
 from __future__ import annotations

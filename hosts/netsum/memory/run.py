@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Instructions of one kind that are sent many at a time."""
 
 from __future__ import annotations

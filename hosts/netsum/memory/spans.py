@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The selection of an index of an array, as spans of neighboring elements; and how spans are cut into instructions. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Conversions of many blocks in machine code where numba is installed (the extra ``fast``): bit for bit what numpy makes in
 several passes."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Magnitudes of values, as the codes on which the ranks agree before a call's data.
 
 Floats: one code for each block, the exponent e with all magnitudes below 2^e. It also says whether the block has a NaN or an

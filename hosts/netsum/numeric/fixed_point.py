@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 r"""Numbers as unsigned lanes that the switch can combine, and back.
 
 **Sum.** With n workers and lanes of w bits, a host sends u = q + B with B = floor((2^w - 1) / 2n) and \\|q\\| <= B. All lanes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Conversions of float32 and 32-bit lanes in one pass each, compiled by numba: the extra ``fast``. Import this module by
 :func:`netsum.numeric.compiled.kernels_for` only. Arrays have a row for each block."""
 

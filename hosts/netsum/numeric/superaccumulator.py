@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Floats as integers wide enough for the whole range of their type, so that the switch's sum of them is the true sum.
 
 A float32 is m * 2^-149 with an integer m below 2^277, a float16 m * 2^-24 with m below 2^40, a bfloat16 m * 2^-133 with m below

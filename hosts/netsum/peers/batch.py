@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The rows of a batch. Another rank's rows are combined with them by the rules of a switch (PROTOCOL.md)."""
 
 from __future__ import annotations

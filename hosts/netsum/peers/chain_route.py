@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The hops of a chain."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Blocks whose packets visit the members' memories one after the other: the *chains* of one member in one epoch.
 
 A block's sum goes around a ring: the first rank sends its contribution, each one it visits adds its own and sends it on, and the

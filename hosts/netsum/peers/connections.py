@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Connections between members."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """All conversations of one member: messages to and from every other member, and how far the others are. No socket and no thread;
 the clock is passed in."""
 

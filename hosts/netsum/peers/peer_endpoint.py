@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The endpoint of a job without a switch, whose members combine each other's contributions.
 
 Blocks that were submitted together (:attr:`netsum.core.blocks.Block.more`) form a *batch* of at most half a window. Batches are

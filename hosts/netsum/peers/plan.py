@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The plan of an algorithm without a switch: each rank's sends and receives of a batch's rows, in order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The rings of ranks along which chains go.
 
 Where a switch joins all hosts, one ring loads each host's link alike in both directions. On a torus, hosts are joined directly,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One rank's execution of a plan, for one batch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Schedules read from files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The schedules of the algorithms without a switch."""
 
 from __future__ import annotations

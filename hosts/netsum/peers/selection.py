@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Chooses the algorithm by the number of ranks and bytes: whichever was fastest when it was measured.
 
 Tables are measured (docs/performance.md). The one that ships, ``selection.json`` beside this file, comes from one machine and its

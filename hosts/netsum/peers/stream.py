@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The two ends of a stream of numbered packets from one member to another, or to all. The receiver asks for what is lost."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The network between members: TCP connections that carry the frames of the job's members alone, and UDP for packets of memory,
 which prove themselves (:mod:`netsum.peers.chains`)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Frames between members: sealed with the job's key, cut from a stream, and what they say."""
 
 from __future__ import annotations

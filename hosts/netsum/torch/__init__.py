@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """PyTorch on netsum: the backend ``netsum`` of ``torch.distributed``, which needs no import, and helpers for training loops.
 
 ``torch.distributed.init_process_group("netsum")`` joins the job that the environment names (:mod:`netsum.settings`).

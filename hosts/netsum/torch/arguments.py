@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The meaning of torch's arguments, and which are refused."""
 
 from __future__ import annotations

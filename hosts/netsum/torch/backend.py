@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The backend's name in torch: ``import torch`` calls :func:`register` (entry point group ``torch.backends``)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A communication hook for DistributedDataParallel: gradients are averaged by netsum, whatever the process group is.
 
 ::

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The mean of all ranks' gradients, for a training loop without DistributedDataParallel.
 
 ::

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Process groups."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Process groups as they are opened: the job of the environment is joined once, and every other group is a group of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Embeddings and optimizers whose state is in memory devices."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """torch's monitored_barrier: a barrier that names the ranks which do not reach it.
 
 As in ProcessGroupGloo, rank 0 waits for a message of every other rank and replies to it. The messages are those of send and

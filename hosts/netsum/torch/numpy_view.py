@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Tensors as numpy arrays that share their memory."""
 
 from __future__ import annotations

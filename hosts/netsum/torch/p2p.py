@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Messages between two ranks of a process group: torch's send and receive, which the others know nothing of.
 
 They go over connections of their own, with the transport, the seals and the repeats that members without a switch use

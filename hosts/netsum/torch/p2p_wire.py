@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Messages between two ranks, and what each rank keeps of a message in flight."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The process group: torch's collectives, as calls of a communicator.
 
 torch calls these methods by name, from Python or through its C++ trampoline, so their names and arguments are torch's. Each

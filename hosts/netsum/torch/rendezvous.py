@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """torch's rendezvous over a netsum job, also for torchrun."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Sparse tensors, as the gradients of ``Embedding(sparse=True)`` are: only what some rank has is sent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """torchft's process group on netsum: training goes on while replicas leave and come back.
 
 ::

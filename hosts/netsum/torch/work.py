@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """torch's Work and Future over calls of this library."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Transport of packets to the switch. A transport knows no tensor; see :mod:`netsum.transports.base` for what it must do."""
 
 from netsum.transports.base import Packet, Transport

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The interface of a transport, which carries netsum packets (header and payload) between one member and its switch.
 
 It is unreliable by contract: packets may be lost, duplicated or reordered, but those that arrive are whole.

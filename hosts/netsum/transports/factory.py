@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The link to the switch that a descriptor asks for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A deliberately bad network: drops, duplicates, reorders and delays packets in each direction, from a seed."""
 
 from __future__ import annotations

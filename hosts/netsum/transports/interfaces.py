@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """This host's network interfaces, by their IPv4 addresses (Linux)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The speed of a network interface, as its device says it (Linux)."""
 
 from __future__ import annotations

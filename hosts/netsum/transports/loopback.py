@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Transports without a network, for tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Many packets by one system call: sendmmsg(2) and recvmmsg(2), for which Python has nothing. Where the system has neither, a
 call a packet."""
 

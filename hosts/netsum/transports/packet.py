@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ethernet frames by PF_PACKET."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """UDP sockets that receive only from certain addresses, and no errors.
 
 A connected socket also receives only from one address, but any ICMP message about it, from any sender, becomes an error of its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Many datagrams at a time through the kernel's stack: UDP_SEGMENT to send, UDP_GRO to receive (Linux).
 
 Up to 64 KB of datagrams of one size go through the stack as one, which the network device cuts up; a virtual one (veth, loopback)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Sending and receiving in batches on one datagram socket: what the socket transports share."""
 
 from __future__ import annotations

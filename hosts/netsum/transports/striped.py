@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """UDP to several switches, each of which combines some of a job's blocks (docs/concepts.md)."""
 
 from __future__ import annotations

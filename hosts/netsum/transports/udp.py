@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """UDP."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The wire format: its schema as data, the codec, and everything generated from the schema."""
 
 from netsum.wire.codec import Header, pack_header, parse_header, parse_record

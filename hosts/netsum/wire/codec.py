@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Headers as bytes, one or many at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Messages to memory devices."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The wire format, defined once, as data.
 
 Everything that reads or writes a netsum packet is made from this file: the numpy codec (:mod:`netsum.wire.codec`),

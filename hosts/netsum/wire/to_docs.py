@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Writes the tables in ``PROTOCOL.md`` from the schema: ``make p4``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Writes what the Wireshark dissector, ``netsum.lua`` beside this file, takes from the schema: its constants, and the place of
 every field. ``make p4`` runs it.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Writes what the P4 program takes from the schema: ``types.p4`` (enumerations, header types, record layout, constants) and
 ``control/aggregate.p4`` (the operations). ``make p4`` puts them in place before compiling.
 """

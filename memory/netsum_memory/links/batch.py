@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Datagrams to and from many peers in one system call."""
 
 from __future__ import annotations

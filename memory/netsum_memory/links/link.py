@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The link of a device, and the link that a network with an IP stack needs: the kernel's UDP."""
 
 from __future__ import annotations

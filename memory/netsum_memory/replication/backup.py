@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A backup's part: its log becomes the primary's, position by position, and it asks at once for what it lacks."""
 
 from __future__ import annotations

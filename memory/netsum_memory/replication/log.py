@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A shard's log: instructions by position."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Messages between the devices of a shard. Each carries its epoch, and counts in that epoch only."""
 
 from __future__ import annotations

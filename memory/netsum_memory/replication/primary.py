@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The primary's part: it assigns positions, and replies once all devices that count hold an instruction."""
 
 from __future__ import annotations

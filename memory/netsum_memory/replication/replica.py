@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One device's part in one shard: its log, how far it is executed, and its role in the present epoch.
 
 Instructions are executed once all devices that count have them in their logs, never before: so memory shows only what is

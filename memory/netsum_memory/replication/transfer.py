@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Open requests, and the transfer of a shard's contents from another device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The demo's classifier, a multi-layer perceptron in numpy, and the batches that it is trained on.
 
 All of its parameters are one flat float32 vector, and so is its gradient: one allreduce a step.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The demo from its first line to its last, on a fabric that is up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One worker of the demo, a process on its host: ``python -m netsum_testbed.demo.worker DIGITS OUT STEPS``.
 
 It joins the environment's job and takes its share of every batch. It prints one JSON object per step and saves its final

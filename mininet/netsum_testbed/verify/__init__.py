@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum verify``: random allreduce calls through the whole stack, checked bit for bit.
 
 A call of all ranks is a *cell* (cells): rounds draws cells, data makes the ranks' input, call makes the calls on the threads of

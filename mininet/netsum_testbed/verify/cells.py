@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A cell: one call of all ranks, as data."""
 
 from __future__ import annotations

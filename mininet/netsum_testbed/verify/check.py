@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Checks the results of a cell against numpy and, for sums of floats, against the reference."""
 
 from __future__ import annotations

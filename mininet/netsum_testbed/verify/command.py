@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The ``netsum verify`` command."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The input of a cell's ranks, which follows from the seed."""
 
 from __future__ import annotations

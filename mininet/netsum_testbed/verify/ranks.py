@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The members of one job, a thread each, which make cells one after the other and hand over the results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The expected result of a call, computed without netsum: integers as integers, floats by the documented quantization.
 
 This is the quantization of docs/hosts.md, written a second time so that a mistake in either shows: an array is cut into

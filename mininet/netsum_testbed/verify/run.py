@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The run: job after job on one fabric, every answer checked, until the time or the calls are up."""
 
 from __future__ import annotations

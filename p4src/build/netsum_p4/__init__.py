@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The compiled P4 program as package data: p4c's BMv2 JSON, its P4Runtime p4info, and the hash of their sources.
 
 ``make p4`` writes the data files; do not edit them.

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: MIT
 """The best that a network can do for a collective, exactly."""

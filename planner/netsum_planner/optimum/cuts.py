@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The cut that bounds a collective, in rationals.
 
 Every host is the source of some share of the data, all of which every host must get. A set S of nodes that lacks a host must send

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The optimum of a collective on a topology: host-only and with switches that sum, and what bounds each."""
 
 from __future__ import annotations

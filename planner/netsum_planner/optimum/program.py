@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The optimum where no single cut bounds it: a linear program with an exact certificate.
 
 Data flow *down* trees from their roots to all hosts, and sums *up* other trees to the same roots; both share the links. The

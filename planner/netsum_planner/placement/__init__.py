@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Placement of trainings on hosts: racks, zones and buildings as nested scopes, the sizes of its parallelism, and the hosts.
 
 scopes are where hosts are, jobs what is wanted, placement the hosts of one job, fit how a policy takes them; steps predicts a

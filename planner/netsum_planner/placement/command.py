@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum plan place``."""
 
 from __future__ import annotations

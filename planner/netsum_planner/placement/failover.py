@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """After the loss of a host: who takes over, the job's step then, and what must be moved first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Failure domains: a host is in a rack, a rack in a zone, a zone in a building. From a file, or as the topology has them.
 
 A file (the outermost level may be left out, or the outer two)::

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The jobs that want hosts, from a file; the first has the first choice."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Places several jobs, one after the other, then improves that by exchanging groups of hosts; or uses another policy, to
 compare."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The time of a step on the hosts that a job has: the prediction of :mod:`netsum_planner.training`, with the calls of tensor and
 pipeline parallelism added.
 

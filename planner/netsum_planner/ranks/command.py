@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum plan ranks``."""
 
 from __future__ import annotations

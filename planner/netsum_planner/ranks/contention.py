@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The contention factor of an algorithm (EFLOPS, HPCA 2020): how many flows of one step share a link, at most.
 
 A flow counts by the time that it takes: on a link that is twice as fast as the hosts' slowest, it counts half. So the factor

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The order of ranks on hosts, so that flows of the same step share as few links as possible."""
 
 from __future__ import annotations

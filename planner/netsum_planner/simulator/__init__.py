@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Simulation of collectives on a network: flows for thousands of workers, packets for hundreds.
 
 network numbers links and finds paths, aggregation the trees in which switches sum; schedules says who sends what after what, and

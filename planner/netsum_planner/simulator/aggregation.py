@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The trees in which switches sum, by the rules of the controller (netsum_controller.planning.trees): shortest paths to the
 switches that are nearest to all members, which share the blocks if they can.
 """

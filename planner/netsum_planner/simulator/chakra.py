@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Chakra execution traces (MLCommons), a file a rank, for those who go on with ASTRA-sim.
 
 ``PREFIX.RANK.et`` has protobuf messages, each after its length: GlobalMetadata, then Nodes (schema/protobuf/et_def.proto). A call

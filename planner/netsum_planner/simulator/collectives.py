@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """An allreduce as messages: through switches that sum, by netsum's host algorithms, or by a plan.
 
 Up to :data:`MOST` messages, the host algorithms are netsum's own (netsum.peers.schedules), batch by batch as its window sends

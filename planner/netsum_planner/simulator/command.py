@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum simulate``."""
 
 from __future__ import annotations

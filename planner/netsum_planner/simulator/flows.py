@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Flows: messages that share links by max-min fair shares, from event to event.
 
 Between two events every rate is constant. An event is the end of some messages' sending, their arrival, or a change of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A topology as arrays: numbered links, and paths as numbers of links."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The outcome of a simulation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The nodes of the simulation by packets: ranks and switches."""
 
 from __future__ import annotations

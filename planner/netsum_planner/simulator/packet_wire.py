@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Events in order of time, and wires with queues of packets."""
 
 from __future__ import annotations

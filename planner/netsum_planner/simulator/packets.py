@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Packets: allreduces through switches that sum, with netsum's own window in every host, for hundreds of workers."""
 
 from __future__ import annotations

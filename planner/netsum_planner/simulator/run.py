@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Simulates a scenario on a topology, as flows or as packets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The scenario of a simulation: jobs and their calls, who is late, which links fail. From a YAML file (docs/planning.md) or
 Python."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Schedules: messages with what they wait for.
 
 A message is transmitted once everything that it waits for has arrived and the messages that were ready before it in its lane have

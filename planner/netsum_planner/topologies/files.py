@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Topology files: the planner's YAML, the controller's, and those of ASTRA-sim, htsim and TACCL. A file's own contents say which
 it is.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Topology files of other programs: ASTRA-sim, htsim, TACCL."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The topology: hosts, switches, and directed links with a rate and a delay."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Topologies of the usual shapes. Names are those that ``netsum topology make`` gives: hosts are h1, h2...
 
 All links have the same ``rate``, in GB/s each way, and the same ``delay_us``; all switches can sum.

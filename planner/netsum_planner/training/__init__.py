@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Predicts a training step: compute, communication by bucket, input, and how they overlap.
 
 job is the training, machine what its computers can do; timeline puts a step together with simulated calls, and advice says what

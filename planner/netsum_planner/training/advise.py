@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Which way to sum gradients makes a training step shortest: forecast from what `netsum bench train` has measured.
 
 A step is its computation and its sums, one after the other: where ranks and switch share a machine's cores, backward hides next

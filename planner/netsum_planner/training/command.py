@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The ``netsum predict`` commands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """When an aggregator beside an ordinary Ethernet switch pays: an allreduce by it, by a ring of the hosts, and by both at once.
 
 The aggregator is a server with a cable of its own, the co-processor of "Using Trio" (SIGCOMM 2022). All hosts reach it over that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A training: its layers, its batch, and how its gradients travel."""
 
 from __future__ import annotations

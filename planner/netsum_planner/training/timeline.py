@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A step in time: the forward pass, the backward pass, and the calls, one bucket after the other as they become ready."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: MIT
 """Trees that reach the optimum of a broadcast, and the schedules that they are."""

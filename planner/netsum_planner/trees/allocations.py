@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Every different set of hosts that a scheduler may hand out, planned for: trees against the optimum and against rings."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Trees from several roots at once, which reach the optimum of all roots together, and few of them.
 
 Column generation: a linear program shares the links among the trees known so far, and its prices say what a GB/s on each link is

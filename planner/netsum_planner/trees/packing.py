@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Trees from one root that carry a broadcast at the optimum, few of them (Blink, MLSys 2020, section 3).
 
 Multiplicative weights (Garg, Koenemann 1998) make candidates: a link's length grows with what trees have taken of it, and the

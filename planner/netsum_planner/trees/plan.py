@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A plan as JSON. netsum's hosts carry it out (:mod:`netsum.peers.schedule_files`), and the controller takes its roots."""
 
 from __future__ import annotations

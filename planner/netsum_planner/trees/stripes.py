@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The switches that make the results of a job, and how they share the blocks: the weights that the controller's trees need to use
 uneven links evenly."""
 

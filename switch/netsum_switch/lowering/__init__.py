@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The front half: from a checked program to a typed list of operations, with no text of any language in it.
 
 `lower(program)` gives a `Lowered`: variables with their widths, the parser's states, the controls' nodes, calculations. What

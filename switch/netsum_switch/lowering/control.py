@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Controls: tables and conditions of a pipeline as nodes that lead to one another."""
 
 from __future__ import annotations

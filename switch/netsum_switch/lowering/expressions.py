@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The JSON's expressions ("type value objects") as `Expression`s."""
 
 from __future__ import annotations

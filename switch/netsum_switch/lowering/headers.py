@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Primitives on headers, header stacks and header unions, as assignments to their variables.
 
 Truth: BMv2's core primitives, stacks.cpp and header_unions.cpp.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The parser's states. An error sets ``parser_error`` and ends the parser, as BMv2 goes on to the ingress control."""
 
 from __future__ import annotations

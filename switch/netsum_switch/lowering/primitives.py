@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Primitives and actions as statements. Truth: simple_switch's primitives.cpp."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A whole program, lowered."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The parts of a lowered program: statements, the parser's states, the controls' nodes, calculations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Expressions: integers with the bits that they can need.
 
 A value is an unbounded integer, as in BMv2. ``bits`` and ``signed`` say where it can lie: from 0 to 2**bits - 1, or in two's

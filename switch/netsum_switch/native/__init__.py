@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The back half: a program as machine code, by way of LLVM. Needs llvmlite.
 
 The front half, `netsum_switch.lowering`, gives integers, a few statements and a graph of nodes; here they become one LLVM module.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Integers that are too wide for one LLVM value: in memory, limb by limb, an operation at a time.
 
 LLVM writes an operation out limb by limb. Compiling a sum takes time that grows with the square of its width, a product more than

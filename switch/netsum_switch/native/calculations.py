@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Calculations: their inputs end to end in the scratch memory, then a hash over those bytes."""
 
 from __future__ import annotations

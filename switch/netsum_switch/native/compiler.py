@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """From a program to machine code, by way of a cache on disk.
 
 Code is kept by a hash of the module's text, LLVM and the processor. The text is generated every time, which takes a tenth of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A control as one function: a block for each node that can be reached, jumps between them."""
 
 from __future__ import annotations

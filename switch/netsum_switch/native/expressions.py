@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Expressions as LLVM integers.
 
 ``emit(expression, bits)`` gives the value modulo 2**bits: additions, products and bitwise operations need no more of their

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The whole module of a program."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The ports' side of the packet loop: the memory that `loop` works on, and what it leaves to Python."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A port on a kernel socket in machine code: see `netsum_switch.ports.kernel_socket`, which does the same in Python.
 
     void arrive_payloads(ptr context, ptr loop, ptr wire, ptr message, ptr data, i64 size)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The layout of memory: a packet's state, and the context that all packets share.
 
 Integers are little-endian in 8, 16, 32 or 64 bits, or in as many 64-bit limbs as they need; bits above an integer's width are 0.

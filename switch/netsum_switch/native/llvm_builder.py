@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Text of LLVM's language. Text, because it is faster to write than llvmlite's objects, and needs no llvmlite to be made."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """LLVM's code generator in a process of its own: code that it cannot make ends that process and not the switch.
 
 LLVM ends its process on what it does not know how to compile; which integers these are differs between its versions and the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The packet loop in machine code: frames from the ports through the program to the ports, with nothing of Python in between.
 
     i64 run(ptr context, ptr loop)

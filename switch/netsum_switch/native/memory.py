@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Flat memory that compiled code and the control plane share."""
 
 from __future__ import annotations

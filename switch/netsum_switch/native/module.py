@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The state that all functions of a program's module share, and what is known of the program when it runs (`Image`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What a virtual link leaves undone, in machine code: see `netsum_switch.ports.offloads`, which does the same in Python.
 
     void arrive(ptr context, ptr loop, ptr wire, ptr frame, i64 size, i64 offload, i64 offset, i64 tag)

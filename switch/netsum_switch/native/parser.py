@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The parser as one function: a block a state. Every read of the frame is checked against its length first."""
 
 from __future__ import annotations

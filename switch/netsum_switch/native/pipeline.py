@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The functions that carry a packet from one control to the next: ingress, egress, the deparser, and the copies of a packet."""
 
 from __future__ import annotations

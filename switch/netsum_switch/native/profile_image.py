@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """An action profile whose members and groups lie in flat memory too, where compiled code finds them (`control`).
 
 As with tables, what is written waits aside until `refresh`.

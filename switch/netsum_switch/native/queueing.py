@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The way of a packet that waits: in the queue of its egress port, or to start over once other packets had their turn.
 
     i32 enqueue(ptr state, ptr context, i64 port, i64 replica id, i64 instance type)

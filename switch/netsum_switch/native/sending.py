@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The ports' way out in machine code: frames are queued, and sent many at a time.
 
     void queue(ptr loop, ptr wire, ptr data, i64 size)

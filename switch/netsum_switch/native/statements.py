@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Statements of controls as LLVM instructions. Every access to a register or counter is checked here."""
 
 from __future__ import annotations

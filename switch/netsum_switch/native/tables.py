@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Looking a key up: functions over a table's flat memory, which `table_image` fills.
 
 A key is 64-bit limbs, field after field. An exact table is a hash table of {row, key...}: row 0 is a free place, and there is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Wide integers in loops over their limbs, of which some are computed side by side.
 
 LLVM can add integers of 2048 bits, but it writes an expression of some of them out limb by limb, slowly, and spills most. So a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """ActionProfileMember and ActionProfileGroup, and what entries of a table with an action profile refer to.
 
 A profile is written either by members and groups or by the action sets of entries ("one-shot"), not both at once. A weight is the

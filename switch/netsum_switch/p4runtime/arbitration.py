@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Arbitration: the controllers connected to one device and their election ids."""
 
 from __future__ import annotations

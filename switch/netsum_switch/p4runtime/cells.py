@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The common base of counters and meters: cells of arrays, read and set by index, and a cell beside each entry of a table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One pipeline under control: the p4info, the pipeline's objects and the entities that controllers write and read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """CounterEntry, MeterEntry and the direct ones: read, set and reset."""
 
 from __future__ import annotations

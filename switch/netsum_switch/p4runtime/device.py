@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The device behind the server: its forwarding pipeline configuration, and writes and reads of its entities."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """DigestEntry, DigestList and their acknowledgments.
 
 Samples wait in a list until it holds `max_list_size` (0 means 1024, as in BMv2) or `max_timeout_ns` have passed since the

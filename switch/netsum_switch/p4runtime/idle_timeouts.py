@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """IdleTimeoutNotification: the entries that no packet has hit for as long as their `idle_timeout_ns` says.
 
 The rule is the specification's, not simple_switch_grpc's: one notification for each time-to-live that passes without a hit. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Converts match keys between FieldMatch messages and the core's match objects.
 
 The order of the checks and their texts are the reference's.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """P4Data: values of the P4 types that a register's cell can have, and the types as a p4info describes them.
 
 p4c takes v1model registers of `bit<W>` and `int<W>`, and of the types that it turns into these: enums, with and without numbers,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A p4info indexed by id, with the widths and names that requests are checked against."""
 
 from __future__ import annotations

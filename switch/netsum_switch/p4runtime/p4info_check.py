@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A p4info's ids and names: what the P4Runtime specification says of them ("ID Allocation for P4Info Objects"), checked before
 the p4info is used, since objects with one id hide one another."""
 

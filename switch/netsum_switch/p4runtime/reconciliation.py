@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """RECONCILE_AND_COMMIT: brings the forwarding state of the running program into a new one.
 
 What controllers wrote has to fit: entries, default entries, members and groups of action profiles, meters, multicast groups,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """RegisterEntry: reads and sets cells of registers."""
 
 from __future__ import annotations

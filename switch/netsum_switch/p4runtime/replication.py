@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """PacketReplicationEngineEntry: multicast groups and clone sessions."""
 
 from __future__ import annotations

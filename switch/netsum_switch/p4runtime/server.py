@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The gRPC server: addresses, TLS, threads."""
 
 from __future__ import annotations

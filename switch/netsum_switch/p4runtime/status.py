@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Errors as P4Runtime reports them, types of updates, bytestrings, and the entities that are not served."""
 
 from __future__ import annotations

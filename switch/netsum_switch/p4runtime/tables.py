@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """TableEntry: inserts, modifies, deletes and reads entries and default entries."""
 
 from __future__ import annotations

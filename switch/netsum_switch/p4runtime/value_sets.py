@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """ValueSetEntry: the parser's value sets, which are always empty here, as in simple_switch_grpc."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Port backends of the switch: whole Ethernet frames in and out of an interface or of a UDP socket.
 
 A backend has the methods of `netsum_switch.ports.base.Port`; the data plane polls its `fileno()`. Faults

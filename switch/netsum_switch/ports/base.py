@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The interface of a port for the data plane: a descriptor to poll, batches of frames in, frames out."""
 
 from __future__ import annotations

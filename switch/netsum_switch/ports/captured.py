@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A port whose frames are recorded: in pcap files (`--pcap`) or in the log (`--dump-packet-data`).
 
 It wraps any port, and shows what the program gets and gives: frames as they are on a wire, which no offload has joined.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A port on an unreliable wire: frames are lost, duplicated, reordered and delayed in each direction, from a seed.
 
 It wraps any port and does not look into frames. With the same seed, the same sequence of frames meets the same faults.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A port whose wire is one UDP socket of the kernel: hosts reach it over any IP network, with plain UDP datagrams.
 
 Frames begin and end here: the kernel sends and receives payloads, and this port puts Ethernet, IPv4 and UDP headers in front of

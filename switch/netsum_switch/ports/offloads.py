@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What a virtual link leaves undone: checksums that are still to be computed, and several packets in one frame.
 
 A veth computes no checksum, and carries up to 64 KB of UDP datagrams (UDP_SEGMENT) or of a TCP stream (TSO) as one frame.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A port on a network interface, through an AF_PACKET socket. Needs CAP_NET_RAW."""
 
 from __future__ import annotations

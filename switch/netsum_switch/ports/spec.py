@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`PORT@WHERE`, the argument of `-i`, and the port it stands for."""
 
 from __future__ import annotations

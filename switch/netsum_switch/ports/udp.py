@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A port whose frames travel as UDP datagrams: one datagram is one whole Ethernet frame. Needs no privilege."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A target of the coverage-guided fuzzer: a function that takes any bytes, and what to watch while it does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """PacketOuts of any content: the controller is trusted, and a controller that is wrong must not end the switch."""
 
 from __future__ import annotations

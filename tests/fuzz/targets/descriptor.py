@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A descriptor, as a host reads it from a file or from the controller."""
 
 from __future__ import annotations

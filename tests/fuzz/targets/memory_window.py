@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A client of memory: whatever replies come, one by one or together, an instruction is complete once."""
 
 from __future__ import annotations

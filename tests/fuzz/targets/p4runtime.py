@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The P4Runtime server's methods, called with any messages: what is wrong is refused, and never as an internal error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A member of a job without a switch: whatever datagrams come, a block is settled once, by a result that can be its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The embedded switch's parser and pipeline, running the compiled program: every frame meets the predicted fate."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Programs that p4c did not write: BMv2 JSON with anything changed is refused by name, or becomes code
 of which nothing is the program's own text."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A host's window: whatever packets come, a block is settled once, by a result that can be its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The wire codec, the scapy layers, frames and a host's window: whatever comes off a wire is read or refused."""
 
 from __future__ import annotations

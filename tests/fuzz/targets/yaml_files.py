@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The readers of what people write: topologies, jobs, scenarios of faults."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A memory device inside the test, and clients of it."""
 
 from __future__ import annotations

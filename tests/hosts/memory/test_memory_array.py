@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Arrays in the network against numpy's, over a bad link; what callers are told."""
 
 from __future__ import annotations

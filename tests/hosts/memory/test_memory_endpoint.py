@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The client's window and a device, joined by a network that loses, doubles and reorders packets, in a time of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Opening a region: what the controller may answer, descriptor files, the environment; and the kernel's UDP."""
 
 from __future__ import annotations

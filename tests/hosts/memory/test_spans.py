@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Indices against numpy's, and what instructions make of them."""
 
 from __future__ import annotations

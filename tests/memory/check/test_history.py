@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Findings about short histories."""
 
 from __future__ import annotations

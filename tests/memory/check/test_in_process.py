@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rounds of memory-check in this process: all is well, and what is broken on purpose is found."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The search against all serial orders, one by one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Short rounds of memory-check on networks: what is to happen happens, and nothing is lost."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A device with one region, and a client that asks it, without a network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A `netsum-memory` process on the loopback, and a client with nothing but a socket."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The device's conversation with the controller."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A device's folder whose files were changed behind its back: it is refused, and nothing that was answered is silently gone.
 
 Most of this asks a folder, whatever is in it. The flips of every bit ask the files' parts.

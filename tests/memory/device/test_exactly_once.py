@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """An instruction is done once, however often it comes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Each instruction's effect, and the refusals, by name."""
 
 from __future__ import annotations

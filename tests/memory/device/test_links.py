@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The contract of every link of a device. On an interface, frames are tested with the fabrics, which have some."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A device whose folder was put back from an older copy: who was told of more is told that the memory is lost."""
 
 from __future__ import annotations

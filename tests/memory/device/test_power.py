@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """State on the disk survives the machine; a device that may have lost the rest is another one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum-memory` as people start it, and as it is killed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """All that a device has answered survives it, at whatever instant it ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Devices of one shard and a client, over a network that loses, doubles and reorders from a seed, on a clock of its own."""
 
 from __future__ import annotations

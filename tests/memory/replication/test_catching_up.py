@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Real devices whose packets are lost, doubled and reordered: who joins gets the log, or a copy where that is too short."""
 
 from __future__ import annotations

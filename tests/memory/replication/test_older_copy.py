@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Devices of a group whose folders were damaged, or put back from an older copy, before they are promoted."""
 
 from __future__ import annotations

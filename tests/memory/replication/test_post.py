@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Messages survive being packets; a packet that is none is refused."""
 
 from __future__ import annotations

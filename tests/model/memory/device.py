@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A device of the model: the real replica over a memory that remembers all that was ever done to it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Explores every behavior of a shard: loss, doubling, reordering, restarts, devices that only seem dead, changes of the group.
 
 As in ``tests/model/explore.py``, **the network** is the set of all packets ever sent: any may come at any time, any number of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A device's state as a value, so that what it does can be looked up; and the device again from the value."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rules switched off one by one to see the explorer object. The names are those of ``docs/memory.md``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A small configuration to explore: what clients ask, who may fail, and what is wanted of the group."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Effects of one event on one device: looked up, since states and packets are numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`switch("program")`: the core and simple_switch_grpc, in turn, running a program of tests/switch/programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Programs that tests make: a packet's operands, and what becomes of them in a result before them."""
 
 from __future__ import annotations

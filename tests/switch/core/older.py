@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Today's JSON in the forms of older compilers, as BMv2's loader still takes them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The two switches behind one neutral API: the core in this process, and simple_switch_grpc, the reference.
 
 A test writes entries and groups by name and says which frames come out when one goes in; it passes on both.

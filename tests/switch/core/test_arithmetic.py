@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Every operator, against Python's integers."""
 
 from __future__ import annotations

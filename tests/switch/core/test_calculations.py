@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Checksums, hashes, random numbers, and what the parser does with packets that do not fit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """LLVM in a process of its own, and the cache of machine code, which is executed and therefore never trusted."""
 
 from __future__ import annotations

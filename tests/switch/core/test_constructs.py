@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Loops in actions and stacks of header unions on all switches; meters against a model of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """parser_error: the numbers of the program, of which "no error" need not be 0."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Lookups of every kind of table against a search through all entries, after random writes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Tables, registers and counters, beyond the match kinds of the contract tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Programs of older compilers: today's scenarios with the JSON in older forms, on both switches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Loading: what is refused, by a message that names it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The comparison of programs of others on both switches (`tests.switch.harness.programs`): its traffic, and that it finds what
 differs."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Egress queues: what waits, for how long, and what a program sees of it; packets that start over many times."""
 
 from __future__ import annotations

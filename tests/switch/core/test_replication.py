@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Replication after ingress and after egress."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Digests, log_msg, assert, timestamps."""
 
 from __future__ import annotations

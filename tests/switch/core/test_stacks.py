@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Header stacks, unions, validity."""
 
 from __future__ import annotations

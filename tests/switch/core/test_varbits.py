@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Headers with a varbit field."""
 
 from __future__ import annotations

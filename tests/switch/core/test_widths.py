@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Integers and headers beyond what LLVM computes in one piece, against Python's integers: fields of up to 20,000 bits that
 begin anywhere, and every operator on them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The interface of either switch for tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A switch as a process in its own network namespace, P4Runtime on a unix socket: either kind, on the same command line."""
 
 from __future__ import annotations

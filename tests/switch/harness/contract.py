@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rows of the contract: what the P4Runtime specification requires, and what each switch does where it differs.
 
 A row is a list of steps. The outcome of the last is compared, or that of the first which is refused. Outcomes: "OK"; the name of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Prints the tables of the contract: `python -m tests.switch.harness.contract_table`. docs/switch.md has the first one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A small P4Runtime controller for tests: raw messages, nothing hidden, names instead of ids where that is shorter."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Where the two switches answer a request differently by intent: netsum-switch as the specification says, with other codes for
 what both refuse, and with entities that simple_switch_grpc reads in other words. `test_contract_*` has each case by itself, and
 `random_requests` says what no random request does."""

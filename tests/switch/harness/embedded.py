@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The embedded switch as a switch under test: in this process, ports on UDP sockets of the loopback."""
 
 from __future__ import annotations

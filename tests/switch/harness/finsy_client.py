@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """finsy, in the Python that has it: a process that runs statements, each as a coroutine, on one connected switch."""
 
 from __future__ import annotations

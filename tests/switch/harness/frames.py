@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Frames of the contract tests: 64 bytes, told apart by their destination and type."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Either switch, by its name."""
 
 from __future__ import annotations

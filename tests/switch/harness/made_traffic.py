@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """P4info, entries and frames for a program of which the JSON alone is known. All of it follows from the seed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A program that ends in Mininet's prompt, in namespaces of its own, which end with it and all its processes."""
 
 from __future__ import annotations

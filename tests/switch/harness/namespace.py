@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A network namespace of a test's own, with veth pairs whose both ends are inside."""
 
 from __future__ import annotations

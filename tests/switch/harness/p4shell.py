@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """p4runtime-shell, in the Python that has it: it pins a protobuf of its own, and keeps its connection in globals."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Programs of others on both switches: ``python -m tests.switch.harness.programs FOLDER [TEXT...]`` from the repository's root.
 
 Every P4 program below FOLDER that p4c-bm2-ss compiles for v1model, and every BMv2 JSON there, runs on simple_switch_grpc and on

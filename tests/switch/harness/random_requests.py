@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Random P4Runtime requests about a program: mostly sensible, often slightly wrong. Everything comes from the seed.
 
 No request is made that one switch takes and the other refuses, or that has another effect, because netsum-switch follows the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """p4c's own packet samples: ``python -m tests.switch.harness.samples P4C [NAME...]`` from the repository's root.
 
 P4C is a checkout of p4c; p4c-bm2-ss must be on PATH. A sample is a program with an STF script beside it: table entries, frames

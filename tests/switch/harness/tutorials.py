@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """An exercise of p4lang/tutorials, run by its own scripts: `make run`, and commands for its prompt, in namespaces of its own.
 
 The copy of the tutorials is at `$NETSUM_TUTORIALS`; nothing is written there. Its scripts find the switch under test as

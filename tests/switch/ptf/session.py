@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """PTF's tests of a typical session, which `ptf` runs (tests/switch/server/test_ptf.py): P4Runtime by p4runtime-shell's modules,
 frames by PTF's data plane. The program is that of the contract tests."""
 

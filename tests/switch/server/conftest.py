@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A switch of each kind for the contract tests: the same tests pass against both.
 
 One process of each kind serves all tests of a session; a test starts from a freshly pushed program and takes away the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """ActionProfileMember, ActionProfileGroup, and entries that refer to them or bring an action set."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Arbitration: who is primary, what controllers are told, and what only the primary may do."""
 
 from __future__ import annotations

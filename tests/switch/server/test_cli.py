@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`netsum-switch` as a process: flags, readiness, signals, errors."""
 
 from __future__ import annotations

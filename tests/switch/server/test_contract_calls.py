@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The specification's chapters on Write, Read and the pipeline's configuration, row by row."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The specification's chapters on action profiles and meters, row by row."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The specification's chapters on counters, registers, value sets, externs and replication, row by row."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The specification's chapters on TableEntry and bytestrings, row by row (`tests.switch.harness.contract`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """CounterEntry, DirectCounterEntry and the counter data of table entries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The data-plane thread: changes are atomic to packets, controllers and other ports get through under load, a failure is
 one frame's."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The two switches side by side: the same random requests and frames, and nothing that a controller or a host can tell
 apart, but for what `tests.switch.harness.differences` lists. The order of entities in a read, and of copies of a frame, is not
 promised."""

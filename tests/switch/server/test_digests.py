@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """DigestEntry, DigestList, DigestListAck."""
 
 from __future__ import annotations

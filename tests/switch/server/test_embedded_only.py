@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Differences from simple_switch_grpc, as docs/switch.md says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Bad wires: what `--faults` takes, what it does to frames, and that it follows from the seed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """finsy drives both switches."""
 
 from __future__ import annotations

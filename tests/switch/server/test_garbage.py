@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Garbage frames and garbage requests give errors, and the switch goes on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Idle timeouts: IdleTimeoutNotification, `idle_timeout_ns` and `time_since_last_hit`.
 
 Most tests drive the clock of the pipeline; the last ones take the switches as they are, in real time.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """LPM, ternary, range and optional keys: what they match, what they refuse, how they are read back."""
 
 from __future__ import annotations

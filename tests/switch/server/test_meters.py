@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """MeterEntry, DirectMeterEntry and the meter configuration of table entries. Rates are 0: colors do not depend on time."""
 
 from __future__ import annotations

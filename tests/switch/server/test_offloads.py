@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Checksums that a link has not computed, and several packets in one frame: a program sees what would be on a wire."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """PacketIn and PacketOut with controller headers."""
 
 from __future__ import annotations

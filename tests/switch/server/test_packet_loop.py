@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The loop in machine code that serves the ports."""
 
 from __future__ import annotations

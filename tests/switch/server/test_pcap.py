@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`--pcap` and `--dump-packet-data`: what is recorded of the frames, in which files and in which words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """SetForwardingPipelineConfig and GetForwardingPipelineConfig; what a switch says before the first."""
 
 from __future__ import annotations

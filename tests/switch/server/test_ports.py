@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Port backends: UDP sockets and interfaces."""
 
 from __future__ import annotations

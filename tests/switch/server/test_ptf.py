@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """PTF, the P4 testing framework, drives both switches."""
 
 from __future__ import annotations

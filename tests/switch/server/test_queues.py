@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Egress queues of a running switch: a link that is slower than the switch, rates, and packets that start over for ever."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """ReadRequests with several or wildcard entities; batches of updates, some of which fail; entities not served."""
 
 from __future__ import annotations

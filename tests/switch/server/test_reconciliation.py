@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """RECONCILE_AND_COMMIT of a program that has changed; `test_contract_calls` has that of the same program on both switches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """RegisterEntry. simple_switch_grpc does not serve it; the rules here are the specification's."""
 
 from __future__ import annotations

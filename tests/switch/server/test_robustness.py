@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What a controller may send without harm: arbitration updates of any size, p4infos whose objects are not told apart."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """p4runtime-shell drives both switches."""
 
 from __future__ import annotations

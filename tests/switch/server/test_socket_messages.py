@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Messages that leave by a kernel socket: the datagrams of a flow that were sent together, whatever was sent between them."""
 
 from __future__ import annotations

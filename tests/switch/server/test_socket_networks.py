@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ports on kernel sockets in networks: links of different MTU, a router, and peers that cannot be reached."""
 
 from __future__ import annotations

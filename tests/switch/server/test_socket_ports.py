@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ports on kernel sockets: what a program sees of datagrams, and which frames leave as datagrams."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """TableEntry: insert, modify, delete, default entries, const tables; what each refuses, by code and text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The exercises of p4lang/tutorials with their solutions, by their own scripts: the same on both switches."""
 
 from __future__ import annotations

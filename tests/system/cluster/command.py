@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The command ``cluster-check``."""
 
 from __future__ import annotations

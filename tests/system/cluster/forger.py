@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """An outsider on the hosts' Ethernet: ``python -m tests.system.cluster.forger AGGREGATOR SECONDS HOST,... HOST:PORT,...``.
 
 It sends contributions to the aggregator from the hosts' addresses, and results to the hosts' sockets from the aggregator's, with

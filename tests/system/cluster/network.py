@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """An ordinary network, without a P4 switch: servers that are network namespaces, on a Linux bridge, some behind a router."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Trainings on an ordinary network: what happens to each, and whether it ends with the losses of an undisturbed one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Times allreduce calls under torchrun: ``time_calls.py FILE CALLS BYTES...``. Rank 0 writes the medians to FILE, as JSON:
 {backend: {bytes: seconds}}. Backends take turns, call by call; the sums are checked.
 

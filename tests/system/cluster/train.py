@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A training under torchrun: ``train.py FILE STEPS``. Rank 0 writes the losses of all steps and a hash of the weights to FILE.
 
 It imports nothing of this repository but netsum, which its environment has from `pip install .`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The command ``torch-conformance``."""
 
 from __future__ import annotations

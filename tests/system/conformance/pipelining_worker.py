@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One rank of torch's tests of pipelines over processes, which torch's wheel lacks: they are read from a clone of PyTorch.
 
 ``pipelining_worker CLONE FOLDER [NAME]...`` runs them one after the other. They are written for GPUs: their device becomes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """torchft's own tests of its process groups, with ProcessGroupNetsum in the place of Gloo's; ranks are threads of one process.
 
 ``torchft_worker FOLDER [NAME]...`` joins the job of the environment, which has RANKS members, and writes what came of each test.

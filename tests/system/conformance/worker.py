@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One rank of torch-conformance: runs torch's tests one after the other, in one process, and notes what came of each.
 
 torch starts new processes for every test, which then takes most of a minute. What they would run is run here instead.

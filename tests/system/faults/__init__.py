@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Faults as data: a scenario says what happens to the packets of each link, and which events happen when.
 
 scenario -> make (from a seed) -> the places where packets are disturbed: the hosts' transports

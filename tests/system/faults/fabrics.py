@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Fabrics whose controller serves in a separate process, so that it can be killed, and whose wires can get faults."""
 
 from __future__ import annotations

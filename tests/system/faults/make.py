@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Makes scenarios from a seed, by a pure function, so that a failure can be repeated."""
 
 from __future__ import annotations

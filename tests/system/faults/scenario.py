@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Scenarios as data: validated, read from JSON or YAML (docs/testbed.md has an example), and logged in one line."""
 
 from __future__ import annotations

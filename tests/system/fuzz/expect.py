@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Predicts what the switch does with a frame while its blocks do not change; pure, and compared with the switch for every packet.
 
 The rules for frames are here, written from PROTOCOL.md and the standards rather than from the P4 program; blocks

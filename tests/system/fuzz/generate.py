@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Batches of malformed packets, each from (seed, number) alone, and what is expected of every packet."""
 
 from __future__ import annotations

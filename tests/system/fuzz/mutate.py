@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Mutations of a contribution by untrusted senders: a function for each change.
 
 ``FIELDS`` change what a packet says; lengths stay as they were and the IPv4 checksum is corrected, so that the packet gets

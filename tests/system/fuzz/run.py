@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Sends batches to one switch, and every few batches compares everything that must not have changed."""
 
 from __future__ import annotations

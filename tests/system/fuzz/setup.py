@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Brings a target's jobs into the state that the fuzzer attacks, and checks afterwards that they are still in it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The site of the fuzzer: five ports, four live jobs and every entry that a controller would install.
 
 Port 0 is an ordinary port here: recirculated packets come in through it, and an untrusted sender's packets there must not pass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Targets of the fuzzer: the compiled program in this process, or a switch behind real wires; and what is compared."""
 
 from __future__ import annotations

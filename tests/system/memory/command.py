@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The command ``memory-check``: rounds in one process, then rounds on a network, until the time is up."""
 
 from __future__ import annotations

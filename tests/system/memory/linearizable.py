@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Is there a serial order of calls, in keeping with when each began and ended, that explains all their answers?
 
 Wing and Gong's search, with Lowe's cache of what has been tried ("Testing for linearizability", 2017): calls are put in order

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The model that instructions are checked against: a few bytes, and what each instruction does to them. It shares nothing with
 the devices' arithmetic: integers are Python's, and floats are rounded by ``struct``."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Checks of a round's histories: the instructions on each place in memory with their answers, and what is wrong with them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Places in memory, and random instructions on them."""
 
 from __future__ import annotations

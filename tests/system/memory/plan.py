@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rounds of the memory check as data: devices, regions, places, and what goes wrong meanwhile, all from a seed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A round of the memory check: clients ask, events happen, and memory that was lost is made anew. All that the two stages share;
 a stage says how a device is killed, a region made, and so on."""
 

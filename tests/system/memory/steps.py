@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Steps of an optimizer at the memory, checked by what they must be whatever came first: a step is made of certain workers'
 gradients, each once, whose sum is exact, since they are multiples of 1/4. In Python's numbers, with nothing of the devices'."""
 

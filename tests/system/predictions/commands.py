@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``simulate-check`` and ``predict-check``: what the planner predicts beside what is measured."""
 
 from __future__ import annotations

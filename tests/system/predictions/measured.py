@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Times calls in Mininet, whose links have rates, beside what was foreseen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One rank of a training whose computer is emulated: ``python -m tests.system.predictions.trainer JSON``.
 
 The time that computing takes passes in sleep, as if an accelerator computed; the calls are real. It prints a line of JSON: the

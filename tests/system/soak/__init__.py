@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``make soak``: random calls under random faults must return exact or declared partial results, or raise in time.
 
 cases -> worker (one rank, in a thread or a process) -> workers (all ranks) -> fault_injection -> oracle;

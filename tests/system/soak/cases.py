@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rounds of a soak as data: a job, its ranks' calls, and what goes wrong meanwhile, all from a seed."""
 
 from __future__ import annotations

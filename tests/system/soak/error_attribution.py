@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Checks whether a round's errors are true: the soak knows what was done to whom, and who kept up and so must not be named.
 
 Pure: everything carries its time, and is judged when the round is over.

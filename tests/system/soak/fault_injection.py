@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The events of a round, besides packet faults: each begins at its time and is undone when it is over."""
 
 from __future__ import annotations

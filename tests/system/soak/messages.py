@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Messages between the soak and its workers: what a worker tells, and what it must know before it begins. All of it may pass
 between processes."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Checks every result of a round when the round is over."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The soak: rounds on one fabric until the time is up; every answer is judged, every error timed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One rank of a soak: it makes the round's calls, reports their outcomes, and recovers from errors.
 
 It runs in a thread or as a process (:mod:`~tests.system.soak.workers`); either way it reports through ``send`` and takes orders

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """All ranks of a round: each is a thread or, if one is to be killed, a process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Stragglers, measured.
 
 ``make stragglers`` (training, worker, experiment, command) trains a model with a worker that sleeps at random, in jobs that

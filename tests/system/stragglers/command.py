@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The ``make stragglers`` command."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Measures how long a block waits for a straggler before the switch closes it.
 
 In a job of two, one member is a straggler, which contributes to no block before its partial result is out. The other sends one

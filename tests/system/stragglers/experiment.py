@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One training, in its own job on a running fabric, and its outcome."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A training loop that copes with late workers: the demo's model, and a worker that may sleep.
 
 A worker that finds itself behind the others sits out steps: it computes nothing, takes part with ``contribute=False``, and so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The command ``links``."""
 
 from __future__ import annotations

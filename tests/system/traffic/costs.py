@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Formulas of what each collective moves: the one table of formulas, in S, the bytes of a rank's array.
 
 A job has n ranks; m of them are below the switch in question, r of those are not the call's root. Every block costs a header in

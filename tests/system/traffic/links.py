@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Makes calls on trees of switches and counts the bytes on their links."""
 
 from __future__ import annotations

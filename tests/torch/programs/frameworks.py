@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """An example with a framework, and then its process group and weights: `frameworks.py EXAMPLE BACKEND`, which stands in the
 example in the place of "netsum"."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Opens process groups and destroys them, again and again, at once and without a barrier: each rank at its own pace."""
 
 import os

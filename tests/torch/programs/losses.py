@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Losses of a convolutional network and of a transformer, in DDP and in FSDP2: `losses.py FILE GROUP...`.
 
 The groups are `agreed` and `exact`, netsum's with these sums, and `gloo`.

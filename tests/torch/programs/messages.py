@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Send and receive, groups, and the end: three ranks or more."""
 
 import inspect

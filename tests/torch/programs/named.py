@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A script that names another backend of torch, `named.py BACKEND`, and runs on netsum."""
 
 import logging

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A Ray cluster of two nodes on this machine, on which an example is run: `ray_nodes.py EXAMPLE`."""
 
 import os

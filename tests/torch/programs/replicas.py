@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """torchft: two replicas train; one is killed, the other goes on without it, and it comes back: `replicas.py`."""
 
 import hashlib

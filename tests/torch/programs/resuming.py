@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """DistributedDataParallel that goes on from its last checkpoint: `resuming.py FOLDER [kill|hold]`, started as often as it takes.
 
 Each rank appends to FOLDER/RANK.losses a line for each step that it has done. `kill`: rank 1 kills itself in the middle, unless

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Training whose sums are `agreed` or `exact`, in buckets of MB: `sums.py FILE agreed|exact|environment MB`.
 
 `exact` is by torch's pg_options, `environment` by NETSUM_SUM. Rank 0 appends the hash of the weights to FILE.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Uses of a process group in torch, each against one process that has all the data: `training.py PART...`, four ranks."""
 
 import sys

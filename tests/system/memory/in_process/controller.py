@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller without a server and without P4Runtime: it receives devices' reports, decides and gives orders by the real one's
 functions, and writes its decisions into the switch."""
 

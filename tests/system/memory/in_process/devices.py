@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A device's host: the device itself, its reports to the controller, and what can happen to its process."""
 
 from __future__ import annotations

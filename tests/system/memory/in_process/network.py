@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A network with its own clock, which loses, duplicates and reorders packets, and the switch's work on memory's packets
 (docs/memory.md), as a table lookup."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A round in one process: pure devices, pure clients and the controller's decisions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A client on its host: a thread makes random calls on arrays, as a program would."""
 
 from __future__ import annotations

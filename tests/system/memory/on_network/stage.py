@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Rounds on a network."""
 
 from __future__ import annotations
