@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller as an object, as the command line and the testbeds use it."""
 
 from __future__ import annotations
@@ -130,10 +131,10 @@ class Controller:
         progress: Progress | None = None,
         peer: str | None = None,
         host_id: str | None = None,
-        multicast: bool | None = None,
+        group: str | None = None,
     ) -> Descriptor:
         """Take a rank, or with a ``progress`` rejoin, as ``POST /v1/jobs/NAME/join`` does."""
-        return self.membership.join(name, token, rank, instance, link, progress, peer, host_id, multicast)
+        return self.membership.join(name, token, rank, instance, link, progress, peer, host_id, group)
 
     def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
         """Give a rank up, as ``POST /v1/jobs/NAME/leave`` does."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller's HTTP API for one rank of one job: join, rejoin, leave, and find out whom a block waits for."""
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ class ControllerClient(ControllerRequests):
         body = self._with(body, link, peer)
         return self.once(lambda: Descriptor.from_dict(self.request("POST", "/join", body, _REJOIN_TIMEOUT)))
 
-    def report_multicast(self, epoch: int, deadline: float, *, joined: bool) -> None:
-        """Report whether this rank has joined its descriptor's IP multicast group. Raises what :meth:`rejoin` raises."""
-        body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "multicast": joined}
+    def report_group(self, epoch: int, group: str, deadline: float) -> None:
+        """Report that this rank has joined its descriptor's IP multicast ``group``. Raises what :meth:`rejoin` raises."""
+        body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "group": group}
         self.until(deadline, lambda left: self.request("POST", "/join", body, left))
 
     def group(

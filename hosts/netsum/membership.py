@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A rank taken through the controller, and taken again when the epoch has moved on or ended."""
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class ControllerMembership:
             log.warning(what, descriptor.job, descriptor.rank, descriptor.group, error.strerror or error)
             return None
         deadline = time.monotonic() + REQUEST_TIMEOUT
-        return BackgroundRequest(lambda: self._client.report_multicast(descriptor.epoch, deadline, joined=True))
+        return BackgroundRequest(lambda: self._client.report_group(descriptor.epoch, descriptor.group, deadline))
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float, algorithm: str | None = None) -> Communicator:
         """The communicator of a group of these ranks, which include this one. ``algorithm``: a host algorithm instead of the

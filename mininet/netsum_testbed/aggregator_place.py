@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Where an aggregator is: its addresses and ports, and what the cables of its machine and of the hosts carry."""
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ HTTP_PORT: Final = 8080
 Advice = tuple[tuple[int, float], ...]
 """See :class:`netsum.descriptor.Descriptor`."""
 _MBPS: Final = 125e3
-"""Bytes a second."""
+"""Bytes a second in 1 Mbit/s."""
 UNKNOWN: Final = "is virtual, or does not say"
 _ANY_HOST: Final = ("192.0.2.1", 9)  # TEST-NET-1 (RFC 5737): nothing is sent there
 
@@ -63,7 +64,7 @@ class Place:
     aggregator_rate: float | None = None
     """Of this machine's cables together; None: not known."""
     rate_source: str = "--aggregator-rate"
-    """Who says so: the option, or an interface; or the interface that does not."""
+    """What gives ``aggregator_rate``: the option, or the names of interfaces; if it is None, the interface that does not."""
 
     @property
     def endpoint(self) -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The HTTP endpoint, spoken to as a member does and as an untrusted sender might."""
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def test_rejoin(controller: Controller, switch: FakeSwitch, call: Caller) -> Non
     first = [call("POST", path, {"rank": rank, "instance": "a"})[1] for rank in range(3)]
     place = {"instance": "a", "epoch": first[0]["epoch"], "needs": first[0]["first_block_id"] + 7, "next_epoch": 0}
     assert call("POST", path, {"rank": 0, **place})[1]["epoch"] == first[0]["epoch"]
+    assert call("POST", path, {"rank": 0, "instance": "a", "epoch": place["epoch"], "group": ""})[0] == 200
     switch.restart()
     controller.reconcile()
     told = call("POST", path, {"rank": 0, "instance": "a", "epoch": place["epoch"]})
@@ -169,6 +171,7 @@ def test_why(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
         ("resnet/join", {**WHO, "epoch": 1, "next_epoch": 2}, 400, "needs must be a number"),
         ("resnet/join", {**WHO, "needs": 1}, 400, "epoch must be a number"),
         ("resnet/join", {**WHO, "epoch": 1, "needs": 1}, 400, "next_epoch must be a number"),
+        ("resnet/join", {**WHO, "epoch": 1, "group": True}, 400, "group must be a string"),
         ("resnet/join", {**WHO, "epoch": 1, "needs": 1 << 32, "next_epoch": 2}, 400, "needs must be 0.."),
         ("resnet/join", {**WHO, "rank": 3}, 404, "has no rank 3"),
         ("resnet/join", {**WHO, "rank": "0"}, 400, "rank must be a number"),

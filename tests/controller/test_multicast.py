@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Jobs whose results leave by IP multicast: which entries the switches have, for whichever members have joined the group."""
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ def job(controller: Controller) -> Job:
     return controller.job("wide")
 
 
-def report(controller: Controller, *ranks: int, joined: bool = True) -> None:
-    epoch = controller.job("wide").epoch.number
+def report(controller: Controller, *ranks: int, group: str | None = None) -> None:
+    """The ranks report that they have joined this group, or the job's."""
+    job = controller.job("wide")
+    joined, progress = job.group if group is None else group, Progress(job.epoch.number)
     for rank in ranks:
-        controller.join("wide", TOKEN, rank, "a", progress=Progress(epoch), multicast=joined)
+        controller.join("wide", TOKEN, rank, "a", progress=progress, group=joined)
 
 
 def together(controller: Controller, switch: str) -> set[tuple[int, int]] | None:
@@ -64,7 +67,7 @@ def test_those_who_have_joined_get_results_together(controller: Controller, job:
     assert "joined by rank 0, 1, 3" in in_words(controller.job("wide"))
     assert not any(each.changed for each in controller.reconcile())
     report(controller, 0, 1, 3)
-    report(controller, 1, joined=False)
+    report(controller, 1, group="")
     assert together(controller, "s2") == {(port, SWITCH_SOURCE), (port, 1), (port, 2)}
     controller.evict("wide", 3)
     assert together(controller, "s3") is None
@@ -104,6 +107,8 @@ def test_after_an_eviction_the_group_has_another_address_and_key(controller: Con
     assert after.epoch == before.epoch == job.epoch.number
     assert after.group != before.group
     assert after.group_key != before.group_key
+    report(controller, 0, 1, group=before.group)
+    assert [together(controller, name) for name in NAMES] == [None] * 3, "reports from before the eviction"
     report(controller, 0, 1)
     assert all(together(controller, name) for name in NAMES)
     controller.evict("wide", 3)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Results by IP multicast on a host: what is taken with the group's key, and the socket that has joined."""
 
 from __future__ import annotations
@@ -93,6 +94,19 @@ def test_after_an_eviction_nothing_to_the_group_is_taken() -> None:
     assert (got, endpoint.stats.malformed, endpoint.stats.multicast) == ([SUM, SUM], 1, 0)
 
 
+def test_a_second_result_shows_an_eviction_too() -> None:
+    """The evicted member was faster than the switch, once."""
+    endpoint, result, got = member()
+    endpoint.receive(packets(result), 0.001)
+    own = result._replace(key=KEY, receiver_id=0, worker_cnt=1, data_cnt=1)
+    endpoint.receive(packets(own._replace(degraded=1, age_op=AgeOp.AGED)), 0.002)
+    endpoint.submit(Block(3, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), on_result=lambda _, data: got.append(bytes(data))))
+    endpoint.poll(0.003)
+    endpoint.receive(packets(own), 0.004)
+    endpoint.receive(packets(result._replace(block_id=result.block_id + 1)), 0.005)
+    assert (got, endpoint.stats.duplicates, endpoint.stats.malformed) == ([SUM], 2, 1)
+
+
 def test_results_that_had_to_be_fetched_are_counted() -> None:
     endpoint, result, got = member()
     deadline = endpoint.next_deadline()
@@ -101,6 +115,20 @@ def test_results_that_had_to_be_fetched_are_counted() -> None:
     endpoint.receive(packets(result._replace(key=KEY, receiver_id=0)), deadline + 2)
     assert got == [SUM]
     assert (endpoint.stats.multicast, endpoint.stats.multicast_lost) == (0, 1)
+
+
+def test_they_are_counted_after_an_eviction() -> None:
+    """If the eviction failed, the switch goes on by multicast; what is counted brings the rank back to unicast."""
+    endpoint, result, _ = member()
+    own = result._replace(key=KEY, receiver_id=0)
+    endpoint.receive(packets(own._replace(worker_cnt=1, data_cnt=1)), 0.001)
+    endpoint.submit(Block(3, Op.SUM, Lane.L32, bytes(CHUNK_BYTES)))
+    endpoint.poll(0.002)
+    deadline = endpoint.next_deadline()
+    assert deadline is not None
+    assert endpoint.poll(deadline + 1), "it is sent again"
+    endpoint.receive(packets(own._replace(block_id=result.block_id + 1)), deadline + 2)
+    assert endpoint.stats.multicast_lost == 1
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Explores every behavior of a scenario: all interleavings of loss, duplication, reordering and delay.
 
 **The network** is the set of all packets that were ever sent. Any of them may be delivered at any time, any number of
@@ -68,7 +69,9 @@ class Explorer:
         return self._stuck(world) if self.liveness_at_once and not wrong else wrong
 
     def _stuck(self, world: World) -> str:
-        return "" if self._finishes(world.switches, world.hosts, world.epoch) else truth.STUCK
+        # A rank that has taken a forged result may no longer send what the others wait for.
+        fooled = any(host_rules.is_fooled(self.by.hosts.items[number]) for number in world.hosts)
+        return "" if fooled or self._finishes(world.switches, world.hosts, world.epoch) else truth.STUCK
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -81,6 +84,8 @@ class Explorer:
             replacements=scenario.replacements,
             state_losses=scenario.state_losses,
             mortals=scenario.mortals,
+            in_group=frozenset(scenario.multicast),
+            joins=scenario.joins,
         )
         switches = tuple(self.by.switches.number(Switch(job)) for job in scenario.jobs(1, scenario.first_block_id))
         hosts, forged = scenario.hosts(0, 1), 0
@@ -105,6 +110,8 @@ class Explorer:
         network = world.network
         for number in world.hosts:
             network |= self.by.sends(number)
+            if world.epoch.evicted and self.scenario.forger:
+                network |= self.by.forged(number)
         dead = 0
         for rank, number in enumerate(world.hosts):
             dead |= self.by.dead(number, network & self.by.to_host[rank])
@@ -169,6 +176,32 @@ class Explorer:
                 yield f"rank {rank} is evicted", self._evict(world, rank)
         for rank in epoch.away:
             yield f"rank {rank} joins the new run", self._follow(world, rank)
+        yield from self._joins(world)
+
+    def _joins(self, world: World) -> Iterator[tuple[str, World]]:
+        """Ranks join the IP multicast group of their descriptors, and their reports come to the controller."""
+        epoch, rules = world.epoch, self.scenario.epoch_rules
+        evictions = len(epoch.evicted)
+        for rank in epoch.joins:
+            joins = tuple(each for each in epoch.joins if each != rank)
+            after = epoch._replace(joins=joins, joined=epoch.joined | {(rank, evictions)})
+            hosts = [self.by.hosts.items[number] for number in world.hosts]
+            key = self.scenario.group_key(epoch.number, epoch.evicted)
+            hosts[rank] = host_rules.join_group(hosts[rank], key, self.scenario.workers - evictions)
+            yield f"rank {rank} joins the group", self._world(world.switches, tuple(hosts), after, world.network)
+        for rank, told in sorted(epoch.joined):
+            if rank not in epoch.in_group | epoch.evicted and (told == evictions or not rules.report_names_group):
+                after = epoch._replace(in_group=epoch.in_group | {rank})
+                yield f"the controller takes rank {rank}'s report that it has joined", self._with_group(world, after)
+
+    def _with_group(self, world: World, epoch: Epoch) -> World:
+        """The switches know who has joined the group, and who is evicted."""
+        root = self.by.switches.items[world.switches[0]].job
+        assert root is not None
+        jobs = self.scenario.jobs(
+            epoch.number, root.first_block_id, epoch.evicted, begun=bool(epoch.evicted), in_group=epoch.in_group
+        )
+        return self._pruned(world._replace(switches=self._installed(world, jobs), epoch=epoch))
 
     def _rebind(self, world: World) -> World:
         host = self.by.hosts.number(host_rules.rebind(self.by.hosts.items[world.hosts[0]]))
@@ -269,10 +302,9 @@ class Explorer:
         if world.epoch.reports is not None or not self._goes_on_without(world):
             return self._give_up(world._replace(epoch=world.epoch._replace(dead=frozenset(), reports=None)))
         epoch = world.epoch._replace(dead=world.epoch.dead - {rank}, evicted=world.epoch.evicted | {rank})
-        root = self.by.switches.items[world.switches[0]].job
-        assert root is not None
-        jobs = self.scenario.jobs(epoch.number, root.first_block_id, epoch.evicted, begun=True)
-        return self._pruned(world._replace(switches=self._installed(world, jobs), epoch=epoch))
+        if self.scenario.epoch_rules.eviction_changes_group:
+            epoch = epoch._replace(in_group=frozenset())
+        return self._with_group(world, epoch)
 
     def _goes_on_without(self, world: World) -> bool:
         """True if all results that any rank holds were made in this epoch, or settled in an earlier one: a rank is two
@@ -308,8 +340,9 @@ class Explorer:
         be late and the controller scans, that must do: a member sends again once (or so often as the scenario says), and then
         only what it is asked for."""
         epoch = epoch._replace(
-            switch_restarts=0, moves=0, rebinds=0, told=frozenset(), replacements=0, state_losses=0, mortals=()
-        )
+            switch_restarts=0, moves=0, rebinds=0, told=frozenset(), replacements=0, state_losses=0, mortals=(), joins=(),
+            joined=frozenset(),
+        )  # fmt: skip
         world = World(switches, hosts, epoch, 0)
         scanned = self.scenario.partial and self.scenario.scanner
         sent, rounds = [0] * len(hosts), 1

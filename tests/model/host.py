@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The host's rules as a pure model: when a block may be sent, what is kept, and what a result means.
 
 A :class:`Host` is immutable and hashable: :func:`receive`, :func:`advance` and :func:`rejoin` return the next. There
@@ -22,6 +23,10 @@ LANE = Lane.L32
 LANES = CHUNK_BYTES >> LANE
 GROUP_PORT = 9
 """The UDP port that stands for the address of the job's IP multicast group, the same in all epochs."""
+FORGED = 1 << 1000
+"""In the payload of what no switch has made: no rank may take it."""
+EXCUSED = FORGED << 1
+"""In that of what a member that was evicted has made before the receiver could know: a rank may take it."""
 REBOUND = 1000
 """From an address to the next one that a network gives a host."""
 
@@ -121,6 +126,8 @@ class HostRules:
     early_is_no_result: bool = True  # a COPY's payload that comes ahead of the result; off: it is the result
     checks_key: bool = True  # a packet without the member's own key is not the switch's
     checks_group_key: bool = True  # nor is one to the group without its key of this epoch
+    fewer_workers_end_group: bool = True  # a whole result with fewer workers: one was evicted, and knows the group's key
+    second_result_ends_group: bool = True  # also of a block whose result is held; off: only a result that is taken
     lost_opening_ends: bool = True  # but not without that of a call's opening; off: as if the call took all its ids
 
 
@@ -148,6 +155,7 @@ class Host(NamedTuple):
     degrades: bool = False  # the job's blocks age out
     key: int = 0  # in this epoch; 0: the member is known by its address
     group_key: int = 0  # of the IP multicast group, in this epoch; 0: it has not joined
+    workers: int = 0  # of one that has joined: how many the job has, as far as it knows
     stopped: bool = False  # begins no block: another epoch is about to resume its own, and it has reported
     dead: bool = False
     broken: str = ""  # what must never happen
@@ -277,9 +285,9 @@ def key_of(udp_port: int) -> int:
     return 1 << 40 | udp_port
 
 
-def group_key_of(udp_port: int) -> int:
-    """The key of the group in the epoch in which rank 0 has this UDP port."""
-    return 1 << 41 | udp_port
+def group_key_of(udp_port: int, evictions: int = 0) -> int:
+    """The key of the group in the epoch in which rank 0 has this UDP port, after that many evictions."""
+    return 1 << 41 | evictions << 32 | udp_port
 
 
 def exponent_of(call: Call) -> int:
@@ -377,9 +385,21 @@ def _take(host: Host, index: int, reply: Reply, rules: HostRules) -> Host:
     if _is_anothers(host, index, result, rules):
         return host._replace(ended=True)
     if held not in (None, result):
+        if is_forged(held) or is_forged(result):
+            return host
         return host._replace(broken=f"block {index} has two results: {held} and {result}")
     host = _settled(host, index, result)._replace(ended=host.ended or h.status == Status.MISMATCH)
     return host._replace(mismatched=host.mismatched or (rules.abort_counts_alike and _misled(host, todo, result)))
+
+
+def is_forged(result: Result | None) -> bool:
+    """True if no switch has made this result."""
+    return result is not None and sum(result.payload) >= FORGED
+
+
+def is_fooled(host: Host) -> bool:
+    """True if a rank has taken what an evicted member has forged before it could know."""
+    return any(result is not None and sum(result.payload) & EXCUSED for result in host.results)
 
 
 def _misled(host: Host, todo: Todo, result: Result) -> bool:
@@ -427,6 +447,19 @@ def _is_switchs(host: Host, reply: Reply, rules: HostRules) -> bool:
     return reply.udp_port == host.udp_port and (reply.header.key == host.key or not rules.checks_key)
 
 
+def join_group(host: Host, key: int, workers: int) -> Host:
+    """Join the group of a descriptor with this key, which gives the job so many members."""
+    return host._replace(group_key=key, workers=workers)
+
+
+def _note_members(host: Host, index: int, h: Header, rules: HostRules) -> Host:
+    """A whole result says how many members there are."""
+    if h.degraded or h.status != Status.OK or h.worker_cnt >= host.workers:
+        return host
+    ends = rules.fewer_workers_end_group and (rules.second_result_ends_group or host.results[index] is None)
+    return host._replace(workers=h.worker_cnt, group_key=0 if ends else host.group_key)
+
+
 def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host:
     """Take a packet that came to the host's socket."""
     h = reply.header
@@ -451,7 +484,7 @@ def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host
         return host if index in host.settled else host._replace(fetching=host.fetching | {index})
     if h.status == Status.REFUSED:
         return host if host.results[index] is not None else _refused(host, index, h.reason)
-    return advance(_take(host, index, reply, rules), rules)
+    return advance(_take(_note_members(host, index, h, rules), index, reply, rules), rules)
 
 
 def is_dead(host: Host, reply: Reply, *, ports_come_again: bool) -> bool:

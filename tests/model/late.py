@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The configurations in which a rank is late, dies or is evicted, and the rules of degrade jobs switched off."""
 
 from __future__ import annotations
@@ -6,7 +7,7 @@ from dataclasses import replace
 
 from tests.model.host import Call
 from tests.model.mutations import epoch_rules, host_rule, switch_rule
-from tests.model.scenario import Scenario
+from tests.model.scenario import EpochRules, Scenario
 from tests.model.scenarios import change, each, sums
 from tests.model.truth import STUCK
 
@@ -44,8 +45,19 @@ MULTICAST_LATE = Scenario(
 MULTICAST_OF_ONE_LATE = replace(MULTICAST_LATE, name="results leave by multicast for one and a rank is late", multicast=(0,))
 MULTICAST_EVICTED = Scenario(
     "results leave by multicast and a member is evicted",
-    sums(3, (2,)), window=1, slots=2, keyed=True, multicast=(0, 1, 2), mortals=(2,), evicts=True,
+    sums(3, (2,)), window=1, slots=2, keyed=True, multicast=(0, 1, 2), mortals=(2,), evicts=True, forger=True,
 )  # fmt: skip
+MULTICAST_JOINED = replace(
+    MULTICAST_EVICTED, name="a member joins the multicast group while another is evicted", multicast=(1, 2), joins=(0,)
+)
+MULTICAST_OTHER_GROUP = replace(
+    MULTICAST_JOINED,
+    name="a member has joined another multicast group than the switch sends to",
+    epoch_rules=EpochRules(report_names_group=False),
+    forger=False,
+    sends=3,
+)
+"""It fetches its results, which takes one more round for each of the two blocks."""
 EVICTED = Scenario("a member is evicted from a job that waits", sums(2, (4,)), mortals=(1,), evicts=True)
 EVICTED_OF_THREE = Scenario(
     "one of three is evicted from a job that waits", sums(3, (3,)), window=1, slots=2, mortals=(2,), evicts=True
@@ -70,8 +82,8 @@ RESTART_EVICTED = replace(EVICTED, name="a restart and an eviction", switch_rest
 RESTART_EVICTED_OF_THREE = replace(EVICTED_OF_THREE, name="a restart and one of three evicted", switch_restarts=1)
 RESTART_LATE = replace(LATE, name="a restart in a job that degrades", switch_restarts=1)
 
-WITH_RESTARTS = (RESTART_EVICTED, RESTART_EVICTED_OF_THREE, RESTART_LATE)
-"""Explored, not replayed: what the controller does about epochs is in the explorer."""
+WITH_RESTARTS = (RESTART_EVICTED, RESTART_EVICTED_OF_THREE, RESTART_LATE, MULTICAST_JOINED, MULTICAST_OTHER_GROUP)
+"""Explored, not replayed: what the controller does about epochs and reports is in the explorer."""
 
 LATE_SCENARIOS = (
     LATE, UNSWEPT, ONE_OF_TWO_DIES, BOTH_NEEDED, FIRM, PASS, ALL_PASS, LATE_EMPTIES, LATE_BARE, LATE_ABORT,
@@ -94,6 +106,10 @@ LATE_MUTATIONS = (
     switch_rule("evicted_do_not_count", EVICTED, STUCK),
     epoch_rules(RESTART_EVICTED, "two results", "no_eviction_after_resume"),
     epoch_rules(RESTART_EVICTED_OF_THREE, "two results", "only_whole_epochs_resume"),
+    epoch_rules(MULTICAST_JOINED, "a wrong sum", "eviction_changes_group"),
+    epoch_rules(MULTICAST_JOINED, STUCK, "report_names_group"),
+    host_rule("fewer_workers_end_group", MULTICAST_EVICTED, "a wrong sum"),
+    host_rule("second_result_ends_group", MULTICAST_EVICTED, "a wrong sum"),
     host_rule("lost_is_settled", LATE, "STALE and still needed"),
     host_rule("lost_opening_ends", UNHEARD_ABORT, "a wrong sum"),
 )

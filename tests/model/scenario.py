@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A small configuration to explore: programs of the ranks, and what the controller and the world may do to them.
 
 The world's events besides the network: the switch restarts (loses everything), a rank's process is replaced by a new
@@ -14,6 +15,8 @@ from netsum.wire.schema import EVERYONE, Op, Status
 
 from tests.model.host import (
     ALL_HOST_RULES,
+    EXCUSED,
+    FORGED,
     GROUP_PORT,
     Call,
     Host,
@@ -25,13 +28,13 @@ from tests.model.host import (
     contribution,
     exponent_of,
     group_key_of,
+    join_group,
     key_of,
 )
 from tests.model.rules import ALL_RULES, ID_MASK, Group, Job, Member, Packet, Reply, Rules, Uplink
 from tests.model.topology import EDGE_PORTS, Child, Node, Shape, nodes_of
 
 PORT_BASE = 20000
-FORGED = 1 << 1000
 PORTS_OF_EPOCH = 16
 """UDP ports that an epoch uses: half for the ranks, half for the edges between switches."""
 
@@ -51,6 +54,8 @@ class EpochRules:
     shares_of_quorum: bool = True  # a switch below the root has its share of the quorum, rounded up; off: none
     lowest_of_all: bool = True  # all report before the lowest is installed; off: the first to report decides
     stops_to_report: bool = True  # a rank begins no block once it has reported; off: it goes on in the old epoch
+    eviction_changes_group: bool = True  # the group's key; no member has joined then. Off: all goes on by multicast
+    report_names_group: bool = True  # a member's word that it has joined counts for the group that it was told of; off: for any
     report_names_epoch: bool = True  # a report counts for the epoch that its rank was told of; off: for any, however old
 
 
@@ -80,8 +85,9 @@ class Scenario:
     sends: int = 1  # how often a member has to send a block, at most, while nothing is lost and a controller scans
     keyed: bool = False  # members are known by their keys, not by their addresses
     multicast: tuple[int, ...] = ()  # ranks that have joined the job's IP multicast group
+    joins: tuple[int, ...] = ()  # ranks that join it later, and report that at any time
     rebinds: int = 0  # how often the network gives rank 0 another address
-    forger: bool = False  # sends contributions and results that lack the right key, from any address
+    forger: bool = False  # sends contributions and results that lack the right key, from any address; and so do the evicted
     scanner: bool = True  # a controller is there to scan; off: only what members send closes blocks
     mortals: tuple[int, ...] = ()  # ranks that may die
     evicts: bool = False  # the controller evicts who has died
@@ -128,16 +134,24 @@ class Scenario:
         return job
 
     def jobs(
-        self, epoch: int, first_block_id: int, evicted: frozenset[int] = frozenset(), *, begun: bool = False
+        self,
+        epoch: int,
+        first_block_id: int,
+        evicted: frozenset[int] = frozenset(),
+        *,
+        begun: bool = False,
+        in_group: frozenset[int] | None = None,
     ) -> tuple[Job | None, ...]:
         """The same on every switch; None on one without members. ``begun``: evicted within the epoch, so that a switch
-        stands for as many workers as before."""
+        stands for as many workers as before. ``in_group``: the ranks that have reported that they joined the group, if not all
+        of ``multicast``."""
         present = [rank for rank in range(self.workers) if rank not in evicted]
+        in_group = frozenset(self.multicast) if in_group is None else in_group
 
         def member(child: Child) -> Member:
             if child.switch is None:
                 port = self.udp_port(child.src_id, epoch)
-                key, joined = key_of(port) if self.keyed else 0, child.src_id in self.multicast
+                key, joined = key_of(port) if self.keyed else 0, child.src_id in in_group
                 return Member(child.src_id, child.port, port, child.src_id, key=key, joined=joined)
             workers = len(child.ranks if begun else set(child.ranks) & set(present))
             return Member(child.src_id, child.port, self.edge_port(child.port, epoch), EVERYONE, workers, switch=True)
@@ -153,11 +167,15 @@ class Scenario:
             aging = (1, quorum, self.window) if self.degrades else ()
             uplinks = tuple(Uplink(port, self.edge_port(port, epoch), src_id) for port, src_id in node.parents)
             job = Job(number, first_block_id & ID_MASK, self.slots, 0, members, *aging)
-            group = Group(GROUP_PORT, group_key_of(self.udp_port(0, epoch))) if self.multicast else None
+            group = Group(GROUP_PORT, self.group_key(epoch, evicted)) if in_group else None
             return job._replace(uplinks=uplinks, group=group) if members else None
 
         number = epoch if self.epoch_rules.fresh_epoch else 1
         return tuple(job(node) for node in self.nodes)
+
+    def group_key(self, epoch: int, evicted: frozenset[int]) -> int:
+        """The key of the group after these evictions."""
+        return group_key_of(self.udp_port(0, epoch), len(evicted) if self.epoch_rules.eviction_changes_group else 0)
 
     def hosts(self, run: int, epoch: int, *, ids_again: bool = False) -> tuple[Host, ...]:
         """The ranks at the start of a run, what may be sent at once already sent. ``ids_again``: those of the first."""
@@ -173,8 +191,8 @@ class Scenario:
 
     def _host(self, rank: int, program: tuple[Call, ...], udp_port: int, origin: int, run: int) -> Host:
         key = key_of(udp_port) if self.keyed else 0
-        group_key = group_key_of(udp_port - rank) if rank in self.multicast else 0
-        return Host(rank, program, self.window, udp_port, origin, run, degrades=self.degrades, key=key, group_key=group_key)
+        host = Host(rank, program, self.window, udp_port, origin, run, degrades=self.degrades, key=key)
+        return join_group(host, group_key_of(udp_port - rank), self.workers) if rank in self.multicast else host
 
     def forgeries(self, hosts: tuple[Host, ...]) -> Iterator[Packet | Reply]:
         """Packets of a sender that knows all but the keys: a contribution and a result of each rank's first block, the latter
@@ -187,6 +205,15 @@ class Scenario:
             yield Reply(first.port, host.rank, host.udp_port, header, (FORGED,))
             if host.group_key:
                 yield Reply(first.port, None, GROUP_PORT, header._replace(key=host.group_key ^ 1), (FORGED,))
+
+    def forgeries_of_evicted(self, host: Host) -> Iterator[Reply]:
+        """Results that an evicted member, which knows the group's first key, sends to a member of the group."""
+        knows = host.workers < self.workers
+        for index in range(host.first, host.sent):
+            if host.workers and host.results[index] is None:
+                own = contribution(host, index)
+                header = own.header._replace(worker_cnt=host.workers, key=group_key_of(self.udp_port(0, 1)))
+                yield Reply(own.port, None, GROUP_PORT, header, (FORGED if knows else EXCUSED,))
 
     def expected(self, host: Host, todo: Todo) -> Result | None:
         """The right result of a block for this rank; None from the first block on at which the ranks' calls differ: nothing
@@ -256,6 +283,9 @@ class Epoch(NamedTuple):
     mortals: tuple[int, ...] = ()  # ranks that may still die
     dead: frozenset[int] = frozenset()  # ranks that have died and are not evicted
     evicted: frozenset[int] = frozenset()
+    in_group: frozenset[int] = frozenset()  # ranks whose results leave by multicast
+    joins: tuple[int, ...] = ()  # ranks that may still join the group
+    joined: frozenset[tuple[int, int]] = frozenset()  # reports in flight: rank, and evictions before it was told of the group
     resumed: bool = False  # the epoch goes on where another was when the switch restarted
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One thing at a time, computed once: what a packet or a scan does to a switch, what a packet does to a host, what a host sends.
 
 Switches, hosts and packets are interned; sets of packets are bit masks over their numbers.
@@ -66,6 +67,7 @@ class Transitions:
         self.at_host = cache(self._at_host)
         self.looks = cache(self._looks)
         self.sends = cache(self._sends)
+        self.forged = cache(self._forged)
         self.told = cache(self._told)
         self.dead = cache(self._dead)
         self.where = cache(self._where)
@@ -164,6 +166,14 @@ class Transitions:
         mask = 0
         for packet in host_rules.outstanding(self.hosts.items[host], self.scenario.host_rules):
             mask |= 1 << self.packets.number(packet)
+        return mask
+
+    def _forged(self, host: int) -> int:
+        """What an evicted member sends to a member of the IP multicast group."""
+        mask, item = 0, self.hosts.items[host]
+        for reply in self.scenario.forgeries_of_evicted(item):
+            mask |= 1 << self.packets.number(reply)
+        self.to_host[item.rank] |= mask
         return mask
 
     def _told(self, host: int, packet: int) -> int:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The explored scenarios on the program: the model's hosts talk through frames to a real switch, over a network that
 loses, duplicates and reorders from a seed. Every reply is compared with the model's, every result with the exact one."""
 
@@ -105,6 +106,8 @@ class Run:
             self.scan()
         for host in self.hosts:
             self.flying += host_rules.outstanding(host)
+            if self.scenario.forger and host.workers == len(self.job.members) < self.scenario.workers:
+                self.flying += self.scenario.forgeries_of_evicted(host)  # which knows of the eviction
         burst, self.flying = self.flying, []
         self.rng.shuffle(burst)
         for item in burst:
@@ -143,8 +146,8 @@ class Run:
 
     def evict(self, rank: int) -> None:
         """Evict the rank: the others go on without it."""
-        members = tuple(member for member in self.job.members if member.rank != rank)
-        self.change(self.job._replace(members=members, quorum=min(self.job.quorum, len(members))))
+        members = tuple(member._replace(joined=False) for member in self.job.members if member.rank != rank)
+        self.change(self.job._replace(members=members, quorum=min(self.job.quorum, len(members)), group=None))
         self.scan()
 
     def install(self, job: Job) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``netsum job``: creates, shows and removes jobs."""
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def summary(item: Job) -> dict[str, Any]:
         "tenant": item.tenant,
         "priority": item.priority,
         "multicast": item.multicast,
-        "group": _group(item),
+        "group": item.group,
         "job_id": item.job_id,
         "switch": item.switch,
         "switches": list(item.switches),
@@ -72,11 +73,6 @@ def summary(item: Job) -> dict[str, Any]:
         "rates": item.rates,
         "evicted": list(item.epoch.evicted),
     }
-
-
-def _group(item: Job) -> str:
-    """The IP multicast group of a job's results; "" if it has none."""
-    return "{}:{}".format(*item.epoch.group) if item.multicast else ""
 
 
 def switches(item: dict[str, Any]) -> str:
@@ -127,7 +123,7 @@ def _settings(item: Job) -> Iterator[tuple[str, str]]:
     if item.multicast:
         joined = [str(seat.rank) for seat in item.epoch.members if seat.multicast]
         who = f"rank {', '.join(joined)}" if joined else "no rank"
-        yield "multicast", f"group {_group(item)}, joined by {who}"
+        yield "multicast", f"group {item.group}, joined by {who}"
     if item.advice:
         shares = ", ".join(f"{share:.0%} of those from {size:,} bytes on" for size, share in item.advice)
         yield "advice", f"of its calls, the switch may sum only {shares}"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The HTTP endpoint that members talk to. JSON both ways; the job's token as bearer token.
 
 ::
@@ -307,11 +308,9 @@ class _Handler(BoundedHandler):
         if link is not None and not isinstance(link, dict):
             raise InputError("link must be an object")
         progress, peer = _progress(body), _peer(body)
-        host_id, multicast = _host_id(body), body.get("multicast")
-        if multicast is not None and not isinstance(multicast, bool):
-            raise InputError("multicast must be true or false")
+        host_id, in_group = _host_id(body), _group(body)
         with self._turn():
-            return self.membership.join(name, token, rank, instance, link, progress, peer, host_id, multicast).to_dict()
+            return self.membership.join(name, token, rank, instance, link, progress, peer, host_id, in_group).to_dict()
 
     def _enroll(self, text: bytes) -> dict[str, Any]:
         if self.enroll is None or self.join_token is None:
@@ -447,6 +446,12 @@ def _host_id(body: Mapping[str, Any]) -> str | None:
     if found is not None and not (isinstance(found, str) and HOST_ID.fullmatch(found)):
         raise InputError("host must be 32 hex digits, or empty")
     return found
+
+
+def _group(body: Mapping[str, Any]) -> str | None:
+    """The IP multicast group that the member has joined, if it says so; "": none."""
+    found = body.get("group")
+    return found if found in (None, "") else str(_field(body, "group", str))
 
 
 def _ranks(body: Mapping[str, Any]) -> list[int]:

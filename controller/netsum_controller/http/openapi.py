@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The HTTP endpoint as an OpenAPI document: ``GET /openapi.json``, and the page of the documentation.
 
 What types say is taken from the types; ``tests/controller/test_openapi.py`` holds the rest to the routes and to real answers.
@@ -95,10 +96,10 @@ _SCHEMAS: Final[Json] = {
         sent=_number("How often it has sent that block."),
         octets=_number("Bytes of those packets."),
         received=_number("Packets that have come to it in this epoch."),
-        multicast={
-            "type": "boolean",
-            "description": "With `epoch`, that of its descriptor: whether the member has joined the descriptor's `group`.",
-        },
+        group=_text(
+            "With `epoch`: the IP multicast group (HOST:PORT) of its descriptor, which the member has joined; empty: none.",
+            minLength=0,
+        ),
     ),
     "Leave": _object("rank instance", **_MEMBER),
     "Group": _object(

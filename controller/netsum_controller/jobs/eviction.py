@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Evicting a member, so that the others go on without it, and admitting it again."""
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _take_out(context: ControllerContext, clients: Clients, job: Job, rank: int,
     before = job.epoch.seats[rank].evicted
     in_group = [seat.rank for seat in job.epoch.seats if seat.multicast and not before]
 
-    def note(*, evicted: bool) -> None:
+    def note(*, evicted: bool) -> None:  # an eviction changes the group, which no member has joined then
         with context.store.transaction():
             context.store.set_evicted(job.epoch.number, rank, evicted)
             for each in in_group:

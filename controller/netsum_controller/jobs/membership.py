@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Joining and leaving: which process holds which rank in which epoch, and when a new epoch begins."""
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from netsum_controller.errors import (
 from netsum_controller.jobs.epochs import FILE_INSTANCE, begin_epoch
 from netsum_controller.jobs.groups import close_if_left, open_group
 from netsum_controller.jobs.lifecycle import start_aging, token_hash, token_is
-from netsum_controller.jobs.multicast import note_multicast
+from netsum_controller.jobs.multicast import note_group
 from netsum_controller.jobs.rejoin import Progress, happened, rejoin, some_ranks
 from netsum_controller.observability import about
 from netsum_controller.state.model import Job, JobState, Late, Rejoin, Seat, Waiting
@@ -76,12 +77,13 @@ class Membership:
         progress: Progress | None = None,
         peer: str | None = None,
         host_id: str | None = None,
-        multicast: bool | None = None,
+        group: str | None = None,
     ) -> Descriptor:
         """Take a rank; asking again with the same ``instance`` gets the same answer. With a ``progress`` this is a rejoin: the
         descriptor is for that epoch, or for one that ``resumes`` it. ``peer`` is the HOST:PORT at which the other members reach
         this one if they combine themselves, ``host_id`` what it has in common with those with which it can share memory.
-        ``multicast``, in a rejoin of the current epoch, says whether it has joined the IP multicast group of its descriptor.
+        ``group``, in a rejoin of the current epoch, is the IP multicast group of its descriptor, which it has joined; "": it has
+        not, or has left it.
 
         Raises :class:`UnknownJobError`, :class:`UnauthorizedError`, :class:`UnknownRankError`, :class:`EvictedError`,
         :class:`BusyError` (ask again), :class:`CannotResumeError` (a rejoin), :class:`InputError` (bad ``link``) or
@@ -89,7 +91,7 @@ class Membership:
         """
         kind = "join" if progress is None else "rejoin"
         try:
-            descriptor = self._join(name, token, rank, instance, _link(link), progress, peer, host_id, multicast)
+            descriptor = self._join(name, token, rank, instance, _link(link), progress, peer, host_id, group)
         except (UnknownJobError, UnauthorizedError):
             raise  # an untrusted sender's; counted as an HTTP request
         except ControllerError as error:
@@ -112,7 +114,7 @@ class Membership:
         progress: Progress | None,
         peer: str | None,
         host_id: str | None,
-        multicast: bool | None,
+        group: str | None,
     ) -> Descriptor:
         with self._context.store.lock:
             job = self.job(name, token)
@@ -132,8 +134,8 @@ class Membership:
                     waiting = Waiting(progress.epoch, *place, since=since, at=now, received=progress.received)
                     with self._context.store.transaction():
                         self._context.store.set_waiting(rank, waiting)
-                if resumes is None and multicast is not None:
-                    job = note_multicast(self._context, job, rank, joined=multicast)
+                if resumes is None and group is not None:
+                    job = note_group(self._context, job, rank, group)
             elif job.epoch.resumes is not None and seat.instance == instance and not gone:
                 # It joined, but the switch restarted before it got the answer, so it holds nothing.
                 nothing = Progress(job.epoch.resumes, job.epoch.first_block_id, job.epoch.number)
@@ -291,7 +293,7 @@ def describe(context: ControllerContext, job: Job, rank: int, link: MemberLink |
     switch, shape = context.topology.switches[host.switch], job.epoch.shape
     roots = dict.fromkeys(shape.roots) if shape.striped else ()
     keyed = job.by_switch and context.topology.shares_port(host)
-    group = "{}:{}".format(*job.epoch.group) if keyed and job.multicast else ""
+    group = job.group if keyed else ""
     address = SwitchAddress(ANYWHERE, NO_MAC)
     if job.by_switch:
         ip, _, port = (switch.endpoint or "" if keyed else "").rpartition(":")

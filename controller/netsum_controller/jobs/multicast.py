@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """IP multicast: which members of a job have joined its group, and so get their results once for all of them at a port."""
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from netsum_controller.state.model import Job
 log = logging.getLogger(__name__)
 
 
-def note_multicast(context: ControllerContext, job: Job, rank: int, *, joined: bool) -> Job:
-    """Take a rank's word for whether it has joined the job's IP multicast group: from now on its results come there, or by
-    unicast. Of ranks that share memory, it is the leader's that counts. Repeating it changes nothing. Call it under the state
-    lock. Raises :class:`SwitchError`; then nothing has changed, and the rank must repeat it."""
-    seats = job.epoch.seats
-    if not (job.multicast and job.by_switch) or seats[rank].multicast == joined:
+def note_group(context: ControllerContext, job: Job, rank: int, group: str) -> Job:
+    """Take a rank's word for the IP multicast ``group`` (HOST:PORT) that it has joined: from now on its results come there; "":
+    by unicast. A report of another group than the job's changes nothing, since it is from before an eviction. Of ranks that share
+    memory, it is the leader's that counts. Repeating it changes nothing. Call it under the state lock. Raises
+    :class:`SwitchError`; then nothing has changed, and the rank must repeat it."""
+    seats, joined = job.epoch.seats, bool(group)
+    if not (job.multicast and job.by_switch) or group not in ("", job.group) or seats[rank].multicast == joined:
         return job
     seats = tuple(replace(seat, multicast=joined) if seat.rank == rank else seat for seat in seats)
     new = replace(job, epoch=replace(job.epoch, seats=seats))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A job: what it was given, its current epoch, and who holds which rank."""
 
 from __future__ import annotations
@@ -260,7 +261,7 @@ class Job:
     share_memory: bool = False
     """True if ranks of one host sum in its memory first, and are one source at the switch."""
     multicast: bool = False
-    """True if results leave once, by IP multicast, for members that share a switch's port and have joined the group."""
+    """True if results leave once, by IP multicast, for members that share a switch's port and have joined :attr:`group`."""
     advice: tuple[tuple[int, float], ...] = ()
     """The calls that may be faster without the switch: see :class:`netsum.descriptor.Descriptor`."""
     rates: str = ""
@@ -277,6 +278,11 @@ class Job:
     def exists(self) -> bool:
         """True if it is visible: not half created or half deleted."""
         return self.state in (JobState.READY, JobState.CHANGING)
+
+    @property
+    def group(self) -> str:
+        """HOST:PORT of the IP multicast group of results; "" if there is none."""
+        return "{}:{}".format(*self.epoch.group) if self.multicast else ""
 
     @property
     def by_switch(self) -> bool:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The blocks of an endpoint: one, a batch of blocks that are alike, those in flight, and the payloads that arrive early."""
 
 from __future__ import annotations
@@ -248,6 +249,11 @@ def is_for_all(header: Header) -> bool:
     member, and addressed to none."""
     whole = not header.degraded and header.age_op == AgeOp.NORMAL and header.dest == EVERYONE
     return whole and header.receiver_id == SWITCH_SOURCE and header.status in MEMBER_STATUSES
+
+
+def is_whole(header: Header) -> bool:
+    """True if a result is OK, and has the contributions of all members."""
+    return not header.degraded and header.status == Status.OK
 
 
 def is_plausible(block: Block, header: Header, room: int, workers: int, degrade: bool) -> bool:

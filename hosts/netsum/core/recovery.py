@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Recovery when results stop: query the controller, continue in another epoch or fail the calls, and explain timeouts."""
 
 from __future__ import annotations
@@ -217,9 +218,9 @@ class Stopped(NamedTuple):
 
 
 class MulticastReport(NamedTuple):
-    """The report of a rank to which results shall come by IP ``multicast``, or shall not."""
+    """The report of a rank to which results shall come by the IP multicast ``group`` HOST:PORT; "": by unicast."""
 
-    multicast: bool
+    group: str
 
 
 RejoinReport = Stopped | Waits | MulticastReport | None
@@ -264,7 +265,7 @@ class Recovery:
     def leave_group(self) -> None:
         """Report that nothing comes by IP multicast. There is no answer to wait for: results then come by unicast."""
         epoch = self.descriptor.epoch
-        BackgroundRequest(lambda: self._request(epoch, MulticastReport(multicast=False)))
+        BackgroundRequest(lambda: self._request(epoch, MulticastReport(group="")))
 
     @property
     def stopped(self) -> bool:

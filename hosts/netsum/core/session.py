@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A member's session in a job, over epochs that resume each other: its endpoint, the transport under it, and its recovery."""
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _BATCHES: Final = 256
 _LOST_ROUNDS: Final = 8
 """Rounds without a packet by IP multicast after which results come by unicast."""
 _FEW: Final = 4
-"""A round in which less than one of so many results had to be fetched is one of a network that loses packets."""
+"""A round in which less than one in this many results had to be fetched does not count: the others came by unicast."""
 
 
 class _Unreached:

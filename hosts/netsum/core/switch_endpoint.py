@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The endpoint of a job whose blocks a switch combines: the host's half of the protocol (:mod:`netsum.core.endpoint`).
 
 One window W serves all calls of a job together:
@@ -38,6 +39,7 @@ from netsum.core.blocks import (
     is_ordinary,
     is_plausible,
     is_same_call,
+    is_whole,
 )
 from netsum.core.congestion import CongestionWindow
 from netsum.core.endpoint import GROUP, BlockedOn, CallMemory, Waits
@@ -83,6 +85,7 @@ class SwitchEndpoint:
         self._workers = descriptor.workers
         self._contributions = Contributions(descriptor)
         self.set_group_key(descriptor.group_key)
+        self._has_group = bool(descriptor.group)
         self._first_id = descriptor.first_block_id
         self._size = descriptor.window
         self.group = max(GROUP, min(self._size // 2, LARGEST_GROUP))
@@ -389,13 +392,15 @@ class SwitchEndpoint:
                 self._request_result(serial)
                 return 1
         number, stats = len(payloads), self.stats
-        if self._group_key and not self._by_group and sent.tries > 1 and is_for_all(header._replace(receiver_id=SWITCH_SOURCE)):
+        if self._has_group and not self._by_group and sent.tries > 1 and is_for_all(header._replace(receiver_id=SWITCH_SOURCE)):
             stats.multicast_lost += number
         self._retransmitter.arrived(serial, number, sent, now, others=len(self._sent) > number)
         stats.rtt = self._retransmitter.rtt.srtt or 0.0
         self._backoff.on_result(bool(header.backoff), now, number)
         stats.backoffs += header.backoff * number
-        self._note_members(header)
+        self._note_eviction(header)
+        if is_whole(header):
+            self.active_size = header.worker_cnt
         if batch is not None:
             stats.stored += payloads.size
             batch.deliver(serial - sent.origin, header, payloads)
@@ -409,12 +414,10 @@ class SwitchEndpoint:
         self._settle(serial, number)
         return number
 
-    def _note_members(self, header: Header) -> None:
-        """Note the number of members, which a whole result says."""
-        if not header.degraded and header.status == Status.OK:
-            if header.worker_cnt < self.active_size:  # one was evicted, and knows the group's key
-                self.set_group_key("")
-            self.active_size = header.worker_cnt
+    def _note_eviction(self, header: Header) -> None:
+        """Take nothing to the group any more if a result has fewer workers: one was evicted, and knows the group's key."""
+        if is_whole(header) and header.worker_cnt < self.active_size:
+            self.set_group_key("")
 
     def _split_off(self, serial: int) -> InFlight:
         """A block that is waited for, which from now on is no longer like the others."""
@@ -425,6 +428,7 @@ class SwitchEndpoint:
         if 0 <= serial < self.next_serial:
             self.stats.duplicates += 1
             self._retransmitter.duplicate(serial)
+            self._note_eviction(header)  # perhaps the first was forged
         elif self._degrade and serial >= self.next_serial and header.status in MEMBER_STATUSES:
             self.stats.ahead += 1
             self.received_end = max(self.received_end, serial + 1)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The controller's HTTP endpoint: any bytes get an answer that says what was wrong, and only checked values get further."""
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ class Membership:
         place: Any = None,
         peer: str | None = None,
         host_id: str | None = None,
-        multicast: bool | None = None,
+        group: str | None = None,
     ) -> Descriptor:
         self._checked(name, token, rank, instance)
         assert not host_id or (len(host_id) == 32 and int(host_id, 16) >= 0)
-        assert multicast in (None, False, True)
+        assert group is None or isinstance(group, str)
         assert peer is None or 0 < int(peer.rpartition(":")[2]) < 1 << 16
         assert place is None or all(value is None or 0 <= value < 1 << 32 for value in place)
         assert link is None or isinstance(link, dict)

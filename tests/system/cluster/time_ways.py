@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Times allreduce calls by each way under torchrun: ``time_ways.py FILE CALLS BYTES``. Rank 0 writes to FILE, as JSON, the median
 seconds by the job's own choice (``auto``), by a ring of the same ranks and by the aggregator alone, and what was chosen.
 
@@ -69,7 +70,7 @@ assert choices.found, f"after {MOST_TRIED} calls, no way was settled: {auto.desc
 times: dict[str, list[float]] = {way: [] for way in ways}
 order = list(ways)
 for call in range(CALLS + 1):
-    order.append(order.pop(0))  # each follows each other as often
+    order.append(order.pop(0))  # each follows each of the others
     for way in order:
         took = seconds(way)
         if call:
