@@ -29,7 +29,7 @@ def test_every_file_of_tests_that_is_named_exists() -> None:
 
 def test_every_metric_that_is_named_is_exported() -> None:
     exported = set(re.findall(r"^\| `(netsum_\w+)` \|", metrics.page(), re.MULTILINE))
-    named = set(re.findall(r"netsum_\w+_(?:total|up|seconds)", TEXT))
+    named = set(re.findall(r"netsum_\w+_(?:total|up|seconds|members)", TEXT))
     assert len(named) > 3
     assert named <= exported
 
