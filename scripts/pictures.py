@@ -2,7 +2,7 @@
 """``make pictures``: draw the pictures in docs/ from what is in the tree.
 
 * ``system.svg`` from ``system.mmd``;
-* ``against-gloo.svg`` from ``against-gloo.json``, the last line of `netsum bench compare`;
+* ``against-gloo.svg`` from ``against-gloo.json``, rows of the last line of the command in docs/performance.md;
 * ``how-large.png`` by the command that docs/planning.md names;
 * ``live.png``, the live page in Chromium beside a job with a straggler.
 """
@@ -48,18 +48,10 @@ def draw_how_large() -> None:
     if training is None or machine is None:
         sys.exit("pictures: docs/planning.md has no bert.yaml or no gpu.json, from which how-large.png is drawn")
     with tempfile.TemporaryDirectory() as folder:
-        files = {"bert.yaml": training[1], "gpu.json": machine[1]}
-        for name, text in files.items():
-            Path(folder, name).write_text(text, "utf-8")
-        words = [
-            "predict",
-            "scale",
-            f"{folder}/bert.yaml",
-            "--machine",
-            f"{folder}/gpu.json",
-            "--plot",
-            str(DOCS / "how-large.png"),
-        ]
+        step, gpu = Path(folder, "bert.yaml"), Path(folder, "gpu.json")
+        step.write_text(training[1], "utf-8")
+        gpu.write_text(machine[1], "utf-8")
+        words = ["predict", "scale", f"{step}", "--machine", f"{gpu}", "--plot", f"{DOCS / 'how-large.png'}"]
         with contextlib.redirect_stdout(None):
             cli.main(words, standalone_mode=False)
 

@@ -189,6 +189,6 @@ def compare(
         "load_after": round(os.getloadavg()[0], 2),
         **machine(),
     }
+    print_figures({"rows": found}, about)  # first: a picture that cannot be written must not cost them
     if plot is not None:
         draw(plot, {"rows": found, **about})
-    print_figures({"rows": found}, about)
