@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -27,7 +29,7 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.interrupts import SIGNALED, interrupted_code, interrupts_held
 from netsum_testbed.launch import search_path
 from netsum_testbed.mininet_fabric import MininetFabric
-from netsum_testbed.mininet_parts import CLI, lg, output
+from netsum_testbed.mininet_parts import CLI, lg, output, setLogLevel
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import choose_switch
 
@@ -143,6 +145,42 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
         except KeyboardInterrupt:
             _exit_unless_ctrl_c()
             raise
+
+    def waitForNode(self, node: Any) -> None:  # noqa: N802 - Mininet's name
+        """Print what a host's command says until it ends; it gets what is typed meanwhile, and Ctrl-C.
+
+        Mininet's own takes every signal for Ctrl-C, gives the command what comes from a pipe, and never returns if the command
+        ends the host's shell. Raises :class:`TestbedError` then: the host's network namespace is gone with it.
+        """
+        keys, said, shell = self.stdin.fileno(), node.stdout.fileno(), os.pidfd_open(node.shell.pid)
+        poller = select.poll()
+        for fileno in (said, shell, *([keys] if self.isatty() else [])):
+            poller.register(fileno, select.POLLIN)
+        if self.isatty():
+            subprocess.run(["stty", "-icanon", "min", "1"], check=False)
+        try:
+            while node.waiting:
+                try:
+                    ready = dict(poller.poll())
+                    if keys in ready:
+                        node.write(self.stdin.read(1))
+                    if said in ready:
+                        output(node.monitor())
+                    elif shell in ready:
+                        raise TestbedError(
+                            f"host {node.name} is gone: that command ended its shell (`exit` alone ends the testbed)"
+                        )
+                except KeyboardInterrupt:
+                    _exit_unless_ctrl_c()
+                    node.sendInt()
+        finally:
+            os.close(shell)
+            if node.waiting:
+                with suppress(ProcessLookupError):
+                    os.killpg(node.shell.pid, signal.SIGHUP)  # which the shell passes on to what runs in it
+                node.shell.wait()
+                node.waiting, node.shell = False, None
+                setLogLevel("critical")  # the rest is the end, in which Mininet has no commands for this host
 
     def do_all(self, line: str) -> None:
         """Run a command on every host of the job at once; Ctrl-C ends it. Usage: all COMMAND"""

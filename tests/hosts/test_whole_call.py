@@ -262,20 +262,22 @@ def large(comm: Communicator, timeout: float | None = None) -> Any:
     return comm.allreduce(numbers(comm.rank), timeout=timeout)
 
 
-@pytest.mark.parametrize("failed", [0, 1])
-def test_a_rank_that_fails_in_the_middle_ends_the_communicator_on_all(monkeypatch: pytest.MonkeyPatch, failed: int) -> None:
+@pytest.mark.parametrize(("failed", "error"), [(0, MemoryError), (1, MemoryError), (1, KeyboardInterrupt)])
+def test_a_rank_that_fails_in_the_middle_ends_the_communicator_on_all(
+    monkeypatch: pytest.MonkeyPatch, failed: int, error: type[BaseException]
+) -> None:
     combine = whole_call._WholeCall._combine
 
     def fail(call: Any, *arguments: Any) -> None:
         if call._context.rank == failed:
-            raise MemoryError("none left")
+            raise error
         combine(call, *arguments)
 
     monkeypatch.setattr(whole_call._WholeCall, "_combine", fail)
     arrays = [numbers(rank) for rank in range(3)]
     with one_host(3) as communicators:
         outcomes = on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank], out=arrays[comm.rank]))
-        assert [type(outcomes.pop(failed)), *map(type, outcomes)] == [MemoryError, MismatchError, MismatchError]
+        assert [type(outcomes.pop(failed)), *map(type, outcomes)] == [error, MismatchError, MismatchError]
         assert all((arrays[rank] == numbers(rank)).all() for rank in range(3)), "in place, x is as before"
         assert isinstance(on_each(communicators, large)[0], ClosedError)
 

@@ -93,6 +93,23 @@ def test_sigterm_ends_it_while_hosts_work(netsum: Start, switch: str) -> None:
     command.ends(143)
 
 
+@pytest.mark.full
+def test_sigterm_ends_it_while_a_host_works(netsum: Start, switch: str) -> None:
+    command = netsum("testbed", "--workers", "2", "--switch", switch, commands=["h1 echo started; sleep 1000"])
+    command.wait_for("> started")
+    command.process.send_signal(signal.SIGTERM)
+    command.ends(143)
+
+
+@pytest.mark.full
+def test_a_command_that_ends_its_hosts_shell_ends_it(netsum: Start, switch: str) -> None:
+    command = netsum("testbed", "--workers", "2", "--switch", switch, commands=["h1 echo one", "h1 exit", "h2 echo two"])
+    command.ends(1)
+    assert "> one\n" in command.output
+    assert "> two" not in command.output
+    assert "netsum: host h1 is gone: that command ended its shell" in command.output
+
+
 def test_not_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without root the command ends with one clear sentence."""
     monkeypatch.setattr("os.geteuid", lambda: 1000)
