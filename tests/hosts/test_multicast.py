@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from typing import Any, cast
 
 import pytest
+from netsum.core import session
 from netsum.core.blocks import Block
 from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.descriptor import Descriptor
 from netsum.packet_batch import ReceiveBatch
+from netsum.stats import Stats
 from netsum.transports import UdpTransport
 from netsum.transports.striped import StripedUdpTransport
 from netsum.wire.codec import Header, pack_header, parse_header
@@ -209,3 +212,36 @@ def test_two_members_on_a_host(switches: list[socket.socket]) -> None:
             each.join(group(switches))
         switches[0].sendto(b"to all", group(switches))
         assert received(one, 1) == received(two, 1) == {b"to all"}
+
+
+class Member:
+    """What the count of lost rounds sees of an endpoint."""
+
+    def __init__(self) -> None:
+        self.stats, self.base, self.next_serial = Stats(), 0, 0
+
+    def round(self, fetched: int, by_multicast: int = 0, blocks: int = 1) -> None:
+        """A round of so many blocks."""
+        self.stats.multicast_lost += fetched
+        self.stats.multicast += by_multicast
+        self.base += blocks
+        self.next_serial += blocks
+
+
+def rounds_until_unreached(rounds: Iterable[tuple[int, int]]) -> int | None:
+    """The number of rounds, each of one block (fetched, by multicast), after which the group counts as not reaching the member."""
+    member, unreached = Member(), session._Unreached()
+    unreached.note(cast("Any", member))
+    for number, (fetched, by_multicast) in enumerate(rounds, 1):
+        member.round(fetched, by_multicast)
+        if unreached.note(cast("Any", member)):
+            return number
+    return None
+
+
+def test_rounds_without_a_result_by_multicast() -> None:
+    lost, by_unicast, arrived = (1, 0), (0, 0), (0, 1)
+    assert rounds_until_unreached([lost] * 20) == session._LOST_ROUNDS
+    assert rounds_until_unreached([by_unicast, lost] * 20) == 2 * session._LOST_ROUNDS, "results to one rank say nothing"
+    assert rounds_until_unreached([by_unicast] * 100) is None
+    assert rounds_until_unreached([*[lost] * (session._LOST_ROUNDS - 1), arrived] * 10) is None

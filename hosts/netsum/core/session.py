@@ -60,8 +60,6 @@ class _Unreached:
         elif _FEW * (fetched := stats.multicast_lost - self._fetched) >= max(1, base - self._begin):
             self.lost += fetched
             self._rounds += 1
-        else:
-            self.lost = self._rounds = 0
         self._came, self._fetched = stats.multicast, stats.multicast_lost
         self._begin, self._end = base, endpoint.next_serial
         return self._rounds >= _LOST_ROUNDS
