@@ -347,11 +347,6 @@ class Program:
             if other != name:
                 raise UnsupportedError(f"two {what} have names too much alike, {other} and {name}: rename one")
 
-    @property
-    def packet_headers(self) -> list[HeaderInfo]:
-        """The headers that packets carry, without metadata."""
-        return [header for header in self.headers.values() if not header.metadata]
-
 
 def jump_target(primitive: Json, end: int) -> int:
     """The target of ``_jump`` or ``_jump_if_zero`` in an action with ``end`` primitives."""

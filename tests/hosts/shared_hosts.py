@@ -43,9 +43,6 @@ class Hosts:
     def leader(self, host: int) -> int:
         return self.ranks[host][0]
 
-    def is_leader(self, rank: int) -> bool:
-        return self.leader(self.of[rank]) == rank
-
     def shared(self, own: Descriptor) -> Descriptor:
         """The descriptor of a rank that has a source of its own, with its host's."""
         host = self.of[own.rank]
