@@ -229,7 +229,7 @@ class Member:
 
 
 def rounds_until_unreached(rounds: Iterable[tuple[int, int]]) -> int | None:
-    """The number of rounds, each of one block (fetched, by multicast), after which the group counts as not reaching the member."""
+    """The number of rounds, each of one block (fetched, by multicast), after which the group counts as out of reach."""
     member, unreached = Member(), session._Unreached()
     unreached.note(cast("Any", member))
     for number, (fetched, by_multicast) in enumerate(rounds, 1):

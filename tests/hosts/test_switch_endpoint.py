@@ -348,6 +348,32 @@ def test_a_switch_that_turns_slow_is_not_stormed(window: int) -> None:
     assert simulation.hosts[0].endpoint.stats.rtt > 0.1
 
 
+class OutOfReach(Simulation):
+    """The first result of every block is lost on its way to rank 1, as where IP multicast does not reach it."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__(2, 0, window=window, block_bytes=256)
+        self._lost: set[int] = set()
+
+    def _travel(self, rank: int, up: bool, data: bytes) -> None:
+        block = parse_header(data).block_id
+        if up or rank == 0 or block in self._lost:
+            super()._travel(rank, up, data)
+        else:
+            self._lost.add(block)
+
+
+@pytest.mark.parametrize("window", [1, 16])
+def test_blocks_that_never_get_the_first_result_do_not_wait_because_the_timer_was_once_early(window: int) -> None:
+    simulation = OutOfReach(window)
+    for latency in (200 * LATENCY, LATENCY):
+        simulation.latency, before = latency, simulation.now
+        simulation.submit(200)
+        simulation.run(1000.0)
+    assert simulation.hosts[1].endpoint.stats.duplicates > retransmit.ENOUGH, "the timer was too early"
+    assert simulation.now - before < 0.1 * 200 * retransmit.MAX_RTO
+
+
 FIRST = 4096
 
 

@@ -138,13 +138,16 @@ class RackDetector:
 # trip. The timer follows RFC 6298 (Karn's rule, exponential backoff up to a cap), but learns the lowest of several
 # samples, and allows for the time between results, which on a slow link is longer than a round trip of one packet. A
 # repeated block that gets two results was repeated too early: the backoff then grows until a block gets its result at
-# the first try.
+# the first try. Where IP multicast does not reach the rank, no block does. So the backoff also ends when several
+# repeated blocks in a row have got one result each.
 
 
 MAX_RTO: Final = 2.0
 """Cap of the exponential backoff."""
 GAPS: Final = 3
 """The gaps between results that the timer allows for."""
+ENOUGH: Final = 8
+"""The number of repeats after which more say whether the timer is too early."""
 
 
 class Sent(Protocol):
@@ -165,6 +168,7 @@ class Retransmitter:
         self._block_id = block_id
         self._repeated: set[int] = set()  # serials that the timer has repeated
         self._spurious = 0  # how many of those got a second result since a block got its own at the first try
+        self._single = 0  # how many repeated blocks in a row have got one result
         self.rtt = RttEstimator()
         # Seconds between results, if the timer did not expire meanwhile: what was lost comes when it lets it. A short one counts,
         # since stragglers lengthen them; not the shortest, since results on two paths may come together.
@@ -187,7 +191,7 @@ class Retransmitter:
     @property
     def spurious_rto(self) -> bool:
         """True if the timer is faster than a round trip. (The network may have duplicated a few results.)"""
-        return self._spurious > 8
+        return self._spurious > ENOUGH
 
     def start(self, now: float, pause: float | None = None) -> None:
         if pause is None:
@@ -244,6 +248,10 @@ class Retransmitter:
             if self.spurious_rto:
                 self.rtt.begin_anew(rtt)
             self._spurious, self._needed = 0, False
+        elif (single := self._single + number) > ENOUGH:
+            self._spurious, self._single = 0, 0
+        else:
+            self._single = single
         if not self.spurious_rto:
             self._backoff = 1
             if not first_try:
@@ -279,7 +287,9 @@ class Retransmitter:
         self.deadline = now + (self.rtt.srtt or self.rtt.rto) if others else None
 
     def duplicate(self, serial: int) -> None:
-        self._spurious += serial in self._repeated
+        if serial in self._repeated:
+            self._spurious += 1
+            self._single = 0
 
     def forget(self, end: int) -> None:
         """Blocks up to this serial are no longer kept."""
