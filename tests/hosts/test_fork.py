@@ -39,7 +39,7 @@ CALLS: dict[str, Callable[[Communicator], Any]] = {
 @pytest.fixture
 def pair() -> Iterator[list[Communicator]]:
     """Two ranks over real sockets that combine themselves."""
-    peers = tuple(f"127.0.0.1:{port}" for port in free_ports(2, socket.SOCK_STREAM))
+    peers = tuple(f"127.0.0.1:{port}" for port in free_ports(2))
     communicators = [netsum.join(descriptor=peer_descriptor(rank, 2, peers=peers), call_timeout=PATIENCE) for rank in (0, 1)]
     yield communicators
     on_each(communicators, Communicator.close)

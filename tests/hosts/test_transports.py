@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -43,14 +43,18 @@ HOST = ("02:00:00:00:00:01", "10.9.0.1", 20001)
 SWITCH = ("02:00:00:00:00:fe", "10.9.0.254", 12000)
 
 
-def free_ports(count: int, kind: int = socket.SOCK_DGRAM) -> list[int]:
-    """Free ports on the loopback, UDP by default."""
-    sockets = [socket.socket(socket.AF_INET, kind) for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+def free_ports(count: int) -> list[int]:
+    """Ports on the loopback that neither UDP nor TCP uses."""
+    ports: list[int] = []
+    with ExitStack() as stack:
+        while len(ports) < count:
+            stream, datagrams = (
+                stack.enter_context(socket.socket(socket.AF_INET, kind)) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)
+            )
+            stream.bind(("127.0.0.1", 0))
+            with suppress(OSError):  # another process has that number
+                datagrams.bind(stream.getsockname())
+                ports.append(stream.getsockname()[1])
     return ports
 
 
