@@ -152,9 +152,9 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
         Mininet's own takes every signal for Ctrl-C, gives the command what comes from a pipe, and never returns if the command
         ends the host's shell. Raises :class:`TestbedError` then: the host's network namespace is gone with it.
         """
-        keys, said, shell = self.stdin.fileno(), node.stdout.fileno(), os.pidfd_open(node.shell.pid)
+        stdin, stdout, shell = self.stdin.fileno(), node.stdout.fileno(), os.pidfd_open(node.shell.pid)
         poller = select.poll()
-        for fileno in (said, shell, *([keys] if self.isatty() else [])):
+        for fileno in (stdout, shell, *([stdin] if self.isatty() else [])):
             poller.register(fileno, select.POLLIN)
         if self.isatty():
             subprocess.run(["stty", "-icanon", "min", "1"], check=False)
@@ -162,9 +162,9 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
             while node.waiting:
                 try:
                     ready = dict(poller.poll())
-                    if keys in ready:
+                    if stdin in ready:
                         node.write(self.stdin.read(1))
-                    if said in ready:
+                    if stdout in ready:
                         output(node.monitor())
                     elif shell in ready:
                         raise TestbedError(

@@ -220,12 +220,12 @@ class Member:
     def __init__(self) -> None:
         self.stats, self.base, self.next_serial = Stats(), 0, 0
 
-    def round(self, fetched: int, by_multicast: int = 0, blocks: int = 1) -> None:
-        """A round of so many blocks."""
+    def round(self, fetched: int, by_multicast: int) -> None:
+        """A round of one block."""
         self.stats.multicast_lost += fetched
         self.stats.multicast += by_multicast
-        self.base += blocks
-        self.next_serial += blocks
+        self.base += 1
+        self.next_serial += 1
 
 
 def rounds_until_unreached(rounds: Iterable[tuple[int, int]]) -> int | None:

@@ -7,10 +7,9 @@ lanes are read only when they are there, and two places for a rank's lanes are e
 - 1. After the last step every rank copies the result. It submits nothing of the next call before that, so no rank begins to
 overwrite it.
 
-Lanes are those of the call by blocks, but in this machine's byte order, and the results are the same, except that stochastic
-rounding draws its numbers in another order. What goes wrong shows in the blocks that end the steps, as in a call by blocks.
-If the ranks do not share the same memory any more, or one was evicted, all ranks learn that from the same result, and make the
-call by blocks.
+Lanes are those of the call by blocks, but in this machine's byte order, and the results are the same. What goes wrong shows in
+the blocks that end the steps, as in a call by blocks. If the ranks do not share the same memory any more, or one was evicted,
+all ranks learn that from the same result, and make the call by blocks.
 
 Cost: a round trip for each piece, and one more; n times the array's lanes are written to memory, and read once.
 """

@@ -146,8 +146,8 @@ MAX_RTO: Final = 2.0
 """Cap of the exponential backoff."""
 GAPS: Final = 3
 """The gaps between results that the timer allows for."""
-ENOUGH: Final = 8
-"""The number of repeats after which more say whether the timer is too early."""
+SPURIOUS_THRESHOLD: Final = 8
+"""More repeated blocks than this tell whether the timer is too early."""
 
 
 class Sent(Protocol):
@@ -168,7 +168,7 @@ class Retransmitter:
         self._block_id = block_id
         self._repeated: set[int] = set()  # serials that the timer has repeated
         self._spurious = 0  # how many of those got a second result since a block got its own at the first try
-        self._single = 0  # how many repeated blocks in a row have got one result
+        self._single = 0  # how many results for repeated blocks have come since one of them got a second
         self.rtt = RttEstimator()
         # Seconds between results, if the timer did not expire meanwhile: what was lost comes when it lets it. A short one counts,
         # since stragglers lengthen them; not the shortest, since results on two paths may come together.
@@ -191,7 +191,7 @@ class Retransmitter:
     @property
     def spurious_rto(self) -> bool:
         """True if the timer is faster than a round trip. (The network may have duplicated a few results.)"""
-        return self._spurious > ENOUGH
+        return self._spurious > SPURIOUS_THRESHOLD
 
     def start(self, now: float, pause: float | None = None) -> None:
         if pause is None:
@@ -248,10 +248,10 @@ class Retransmitter:
             if self.spurious_rto:
                 self.rtt.begin_anew(rtt)
             self._spurious, self._needed = 0, False
-        elif (single := self._single + number) > ENOUGH:
-            self._spurious, self._single = 0, 0
         else:
-            self._single = single
+            self._single += number
+            if self._single > SPURIOUS_THRESHOLD:
+                self._spurious = 0
         if not self.spurious_rto:
             self._backoff = 1
             if not first_try:
